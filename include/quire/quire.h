@@ -1,0 +1,119 @@
+// Quire: page image in, Markdown out, with vision-language models of the Qwen3.5 family.
+//
+//   quire::Engine engine({.model = "models/quire-mini"});
+//   quire::Result page = engine.generate({.image = {pixels, width, height}});
+//   std::puts(page.text.c_str());
+//
+// This is the only public header. Every failure is a quire::Error.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+// What went wrong, for programs. New codes may be added: treat an unknown one as `internal`.
+enum class ErrorCode {
+  invalid_input,   // the user's file, option or request is wrong
+  unsupported,     // well formed, but not something Quire does
+  not_found,       // a named file or model does not exist
+  out_of_memory,   // a stated memory limit does not hold the request
+  limit_exceeded,  // a stated limit in time or size was reached
+  io,              // the operating system refused to read or write
+  device,          // the accelerator failed
+  internal,        // a bug in Quire
+};
+std::string_view to_string(ErrorCode code);
+
+// The one exception type. The message names the thing, its value, what was expected and what to do.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message,
+        std::source_location where = std::source_location::current());
+  ErrorCode code() const { return code_; }
+  const std::source_location& where() const { return where_; }
+
+ private:
+  ErrorCode code_;
+  std::source_location where_;
+};
+
+// Arithmetic of activations. Weights stay as stored.
+enum class Precision { bf16, f32 };
+
+struct Options {
+  std::string model;                      // a Hugging Face model directory
+  Precision precision = Precision::bf16;  // f32 is for comparing with a reference: slower
+  int threads = 0;                        // CPU threads; 0: one for each core
+};
+
+// 8-bit RGB, row-major, three bytes a pixel, no padding. `rgb` must outlive the call that reads it.
+struct ImageView {
+  const std::uint8_t* rgb = nullptr;
+  int width = 0;   // pixels
+  int height = 0;  // pixels
+};
+
+// Why generation ended. An open enumeration: more reasons may be added.
+enum class FinishReason {
+  stop,        // the model said it was done
+  length,      // max_tokens, or the model's context, was reached: the text is cut off
+  time_limit,  // max_seconds was reached: the text is cut off
+  cancelled,   // on_text returned false
+};
+std::string_view to_string(FinishReason reason);
+
+struct Request {
+  ImageView image;
+  std::string prompt = "Convert this page to Markdown.";  // the instruction that follows the image
+  int max_tokens = 4096;                                  // generated tokens, the stop token included
+  double max_seconds = 0;                                 // wall time of this request; 0: no limit
+  bool enable_thinking = false;                           // passed to the model's chat template
+  // Called with each piece of new text (whole UTF-8 characters). Return false to cancel.
+  std::function<bool(std::string_view)> on_text;
+};
+
+// Seconds of each phase of one request.
+struct Timings {
+  double preprocess = 0, vision = 0, prefill = 0, decode = 0;
+};
+
+struct Result {
+  std::string text;
+  FinishReason finish_reason = FinishReason::stop;
+  std::vector<std::int32_t> tokens;  // generated ids, the stop token included
+  int image_tokens = 0;              // positions of the prompt that carry the image
+  int prompt_tokens = 0;             // the whole prompt, image tokens included
+  double mean_logprob = 0;           // natural log, over `tokens`
+  double min_logprob = 0;
+  Timings seconds;
+};
+
+// A loaded model. One request at a time; calls from several threads wait for each other.
+class Engine {
+ public:
+  explicit Engine(const Options& options);
+  ~Engine();
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+
+  Result generate(const Request& request);
+
+  // Tokens the model can hold, prompt and output together.
+  int context_length() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The version of this library, "major.minor.patch".
+std::string_view version();
+
+}  // namespace quire

@@ -1,0 +1,94 @@
+// The weights of a model under the names of its checkpoint. Matrices are used where the file is mapped;
+// vectors (norms, biases, convolution taps) are small and held as f32.
+#pragma once
+
+#include <filesystem>
+#include <vector>
+
+#include "io/safetensors.h"
+#include "model/config.h"
+#include "ops/ops.h"
+
+namespace quire {
+
+using Vector = std::vector<float>;
+
+struct FullAttentionWeights {
+  Weight q_proj;          // [H * 2E, D]: for each head E rows of query, then E rows of gate
+  Weight k_proj, v_proj;  // [G * E, D]
+  Weight o_proj;          // [D, H * E]
+  Vector q_norm, k_norm;  // [E], offset from 1
+};
+
+struct LinearAttentionWeights {
+  Weight in_proj_qkv;           // [2 Hk Ek + Hv Ev, D]: q | k | v, each head-major
+  Weight in_proj_z;             // [Hv Ev, D]
+  Weight in_proj_b, in_proj_a;  // [Hv, D]
+  Vector conv1d;                // [2 Hk Ek + Hv Ev, W], the last tap meets the current token
+  Vector A_log, dt_bias;        // [Hv]
+  Vector norm;                  // [Ev], not offset
+  Weight out_proj;              // [D, Hv Ev]
+};
+
+struct TextLayerWeights {
+  Vector input_layernorm, post_attention_layernorm;  // [D], offset from 1
+  FullAttentionWeights self_attn;                    // one of the two is filled, by layer_types
+  LinearAttentionWeights linear_attn;
+  Weight gate_proj, up_proj;  // [F, D]
+  Weight down_proj;           // [D, F]
+};
+
+struct TextWeights {
+  Weight embed_tokens;  // [V, D]
+  std::vector<TextLayerWeights> layers;
+  Vector norm;     // [D], offset from 1
+  Weight lm_head;  // [V, D]; the same memory as embed_tokens when tied
+};
+
+struct Affine {
+  Weight weight;
+  Vector bias;
+};
+
+struct LayerNormWeights {
+  Vector weight, bias;
+};
+
+struct VisionBlockWeights {
+  LayerNormWeights norm1, norm2;  // [D]
+  Affine qkv;                     // [3D, D]: q | k | v, each head-major
+  Affine proj;                    // [D, D]
+  Affine linear_fc1, linear_fc2;  // [F, D], [D, F]
+};
+
+struct VisionWeights {
+  Affine patch_embed;  // [D, channels * frames * patch^2]
+  Weight pos_embed;    // [num_position_embeddings, D]
+  std::vector<VisionBlockWeights> blocks;
+  LayerNormWeights merger_norm;   // [D]
+  Affine merger_fc1, merger_fc2;  // [merged, merged], [out_hidden, merged]
+};
+
+// Owns the mapping (and the converted copy of a matrix that is not stored as bf16).
+class ModelWeights {
+ public:
+  // Strips the known prefixes (model.language_model., language_model.model., language_model., model.;
+  // model.visual., visual.) and binds every tensor by name. Throws one Error{invalid_input} that lists each
+  // missing, unexpected and mis-shaped tensor with its shape and the expected one (the first 10 of each kind,
+  // then a count). Tensors of the multi-token-prediction head (mtp.*) and rotary inv_freq buffers are known
+  // and left out.
+  ModelWeights(const std::filesystem::path& directory, const ModelConfig& config);
+
+  TextWeights text;
+  VisionWeights vision;
+
+  std::size_t mapped_bytes() const { return checkpoint_.bytes(); }
+  std::int64_t parameters() const { return parameters_; }
+
+ private:
+  Checkpoint checkpoint_;
+  std::vector<Buffer> converted_;
+  std::int64_t parameters_ = 0;
+};
+
+}  // namespace quire
