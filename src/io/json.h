@@ -12,6 +12,7 @@ namespace quire {
 using Json = nlohmann::ordered_json;
 
 // Parses text. Depth is limited to 128, so that no input can exhaust the stack.
+// Keys keep their order; a key that occurs twice in one object is refused.
 // Throws Error{invalid_input} naming `what` (a file name, say), the byte offset and the reason.
 Json parse_json(std::string_view text, std::string_view what);
 
