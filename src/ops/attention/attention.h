@@ -1,0 +1,22 @@
+// Softmax attention: shape checks and references of Ops::attention, attention_gate and vision_attention.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace quire {
+
+// Shapes as in Attention, one format; H a multiple of G; the cache holds at least start + T rows.
+void check_attention(const Attention& a);
+// x and y [T, H E], q_gate [T, H 2E], one format.
+void check_attention_gate(const Rows& x, const Rows& q_gate, int head_dim, const Rows& y);
+// Shapes as in VisionAttention, one format; D a multiple of heads.
+void check_vision_attention(const VisionAttention& a);
+
+namespace reference {
+
+void attention(Stream&, const Attention& a);
+void attention_gate(Stream&, Rows x, Rows q_gate, int head_dim, Rows y);
+void vision_attention(Stream&, const VisionAttention& a);
+
+}  // namespace reference
+}  // namespace quire

@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/error.h"
+#include "ops/attention/attention.h"
+#include "ops/check.h"
+#include "ops/element.h"
+
+namespace quire {
+namespace {
+
+// One query against the first `keys` rows of k and v; q, k, v, out are the columns of one head.
+// The weights are rounded relative to the largest score of all keys. A backend rounds them relative to the
+// largest so far, which moves each by at most one rounding.
+void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t keys, const Rows& out) {
+  const std::int64_t E = q.cols;
+  const double scale = 1 / std::sqrt(static_cast<double>(E));
+  std::vector<double> score(keys);
+  for (std::int64_t j = 0; j < keys; ++j) {
+    double dot = 0;
+    for (std::int64_t e = 0; e < E; ++e) dot += double{load(q, t, e)} * load(k, j, e);
+    score[j] = dot * scale;
+  }
+  const double highest = *std::max_element(score.begin(), score.end());
+  std::vector<double> sum_v(E, 0.0);
+  double sum = 0;
+  for (std::int64_t j = 0; j < keys; ++j) {
+    const double weight = std::exp(score[j] - highest);
+    const double rounded = round_to(v.format, weight);
+    sum += weight;
+    for (std::int64_t e = 0; e < E; ++e) sum_v[e] += rounded * load(v, j, e);
+  }
+  for (std::int64_t e = 0; e < E; ++e) store(out, t, e, sum_v[e] / sum);
+}
+
+}  // namespace
+
+void check_attention(const Attention& a) {
+  const std::int64_t T = a.q.rows, E = a.head_dim, kv_cols = a.kv.k.cols;
+  QUIRE_CHECK(E > 0 && kv_cols > 0 && a.q.cols % E == 0 && kv_cols % E == 0 && a.q.cols % kv_cols == 0,
+              "attention: {} query columns and {} key columns are not groups of heads of {}", a.q.cols,
+              kv_cols, E);
+  check_rows("attention", "q", a.q, T, a.q.cols, a.q.format);
+  check_rows("attention", "out", a.out, T, a.q.cols, a.q.format);
+  check_rows("attention", "k", a.kv.k, a.kv.k.rows, kv_cols, a.q.format);
+  check_rows("attention", "v", a.kv.v, a.kv.k.rows, kv_cols, a.q.format);
+  QUIRE_CHECK(a.start >= 0 && a.start + T <= a.kv.k.rows,
+              "attention: queries at positions {} + {} with {} cached rows", a.start, T, a.kv.k.rows);
+}
+
+void check_attention_gate(const Rows& x, const Rows& q_gate, int head_dim, const Rows& y) {
+  QUIRE_CHECK(head_dim > 0 && x.cols % head_dim == 0, "attention_gate: {} columns are not heads of {}",
+              x.cols, head_dim);
+  check_rows("attention_gate", "x", x, x.rows, x.cols, x.format);
+  check_rows("attention_gate", "q_gate", q_gate, x.rows, 2 * x.cols, x.format);
+  check_rows("attention_gate", "y", y, x.rows, x.cols, x.format);
+}
+
+void check_vision_attention(const VisionAttention& a) {
+  const std::int64_t N = a.out.rows, D = a.out.cols;
+  QUIRE_CHECK(a.heads > 0 && D > 0 && D % a.heads == 0, "vision_attention: {} columns are not {} heads", D,
+              a.heads);
+  check_rows("vision_attention", "qkv", a.qkv, N, 3 * D, a.qkv.format);
+  check_rows("vision_attention", "out", a.out, N, D, a.qkv.format);
+}
+
+void reference::attention(Stream&, const Attention& a) {
+  check_attention(a);
+  const std::int64_t E = a.head_dim, H = a.q.cols / E, G = a.kv.k.cols / E;
+  for (std::int64_t h = 0; h < H; ++h) {
+    const std::int64_t g = h / (H / G);
+    const Rows q = a.q.slice_cols(h * E, E), out = a.out.slice_cols(h * E, E);
+    const Rows k = a.kv.k.slice_cols(g * E, E), v = a.kv.v.slice_cols(g * E, E);
+    for (std::int64_t t = 0; t < q.rows; ++t) attend(q, k, v, t, a.start + t + 1, out);
+  }
+}
+
+void reference::attention_gate(Stream&, Rows x, Rows q_gate, int head_dim, Rows y) {
+  check_attention_gate(x, q_gate, head_dim, y);
+  for (std::int64_t t = 0; t < x.rows; ++t)
+    for (std::int64_t c = 0; c < x.cols; ++c) {
+      const std::int64_t head = c / head_dim, e = c % head_dim;
+      const double gate = load(q_gate, t, (2 * head + 1) * head_dim + e);
+      store(y, t, c, load(x, t, c) * round_to(x.format, 1 / (1 + std::exp(-gate))));
+    }
+}
+
+void reference::vision_attention(Stream&, const VisionAttention& a) {
+  check_vision_attention(a);
+  const std::int64_t N = a.out.rows, D = a.out.cols, E = D / a.heads;
+  for (std::int64_t h = 0; h < a.heads; ++h) {
+    const Rows q = a.qkv.slice_cols(h * E, E), k = a.qkv.slice_cols(D + h * E, E),
+               v = a.qkv.slice_cols(2 * D + h * E, E), out = a.out.slice_cols(h * E, E);
+    for (std::int64_t t = 0; t < N; ++t) attend(q, k, v, t, N, out);
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,16 @@
+// Causal depthwise convolution: shape check and reference of Ops::conv1d_silu.
+#pragma once
+
+#include "ops/ops.h"
+
+namespace quire {
+
+// x and y [T, C], one format; w [C, W] with W >= 1; state [W-1, C].
+void check_conv1d_silu(const Rows& x, std::span<const float> w, std::span<float> state, const Rows& y);
+
+namespace reference {
+
+void conv1d_silu(Stream&, Rows x, std::span<const float> w, std::span<float> state, Rows y);
+
+}  // namespace reference
+}  // namespace quire

@@ -1,0 +1,27 @@
+// y = x W^T + bias. The sum is in double: what a backend differs by is its own error.
+#include "core/error.h"
+#include "ops/check.h"
+#include "ops/element.h"
+#include "ops/linear/linear.h"
+
+namespace quire {
+
+void check_linear(const Rows& x, const Weight& w, std::span<const float> bias, const Rows& y) {
+  check_weight("linear", "w", w);
+  check_rows("linear", "x", x, x.rows, w.in, x.format);
+  check_rows("linear", "y", y, x.rows, w.out, y.format);
+  QUIRE_CHECK(y.format == x.format || y.format == Format::f32, "linear: f32 input, bf16 output");
+  if (!bias.empty()) check_size("linear", "bias", bias.size(), w.out);
+}
+
+void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y) {
+  check_linear(x, w, bias, y);
+  for (std::int64_t t = 0; t < x.rows; ++t)
+    for (std::int64_t o = 0; o < w.out; ++o) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < w.in; ++i) sum += double{load(x, t, i)} * load(w, o, i);
+      store(y, t, o, bias.empty() ? sum : sum + bias[o]);
+    }
+}
+
+}  // namespace quire

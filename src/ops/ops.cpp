@@ -1,0 +1,69 @@
+#include "ops/ops.h"
+
+#include "core/error.h"
+#include "ops/argmax/argmax.h"
+#include "ops/attention/attention.h"
+#include "ops/conv1d/conv1d.h"
+#include "ops/elementwise/elementwise.h"
+#include "ops/embed/embed.h"
+#include "ops/gdn/gdn.h"
+#include "ops/linear/linear.h"
+#include "ops/norm/norm.h"
+#include "ops/position_embedding/position_embedding.h"
+#include "ops/rope/rope.h"
+
+namespace quire {
+namespace {
+
+// `x` without its first `elements` elements.
+Rows skip(Rows x, std::int64_t elements) {
+  if (x.data) x.data = static_cast<std::byte*>(x.data) + elements * size_of(x.format);
+  return x;
+}
+
+}  // namespace
+
+Rows Rows::slice_rows(std::int64_t begin, std::int64_t count) const {
+  QUIRE_CHECK(begin >= 0 && count >= 0 && begin <= rows - count, "rows [{}, {} + {}) of {}", begin, begin,
+              count, rows);
+  Rows slice = skip(*this, begin * stride);
+  slice.rows = count;
+  return slice;
+}
+
+Rows Rows::slice_cols(std::int64_t begin, std::int64_t count) const {
+  QUIRE_CHECK(begin >= 0 && count >= 0 && begin <= cols - count, "columns [{}, {} + {}) of {}", begin, begin,
+              count, cols);
+  Rows slice = skip(*this, begin);
+  slice.cols = count;
+  return slice;
+}
+
+const Ops& reference_ops() {
+  static constexpr Ops kOps = {
+      .name = "reference",
+      .linear = reference::linear,
+      .add = reference::add,
+      .embed = reference::embed,
+      .rms_norm = reference::rms_norm,
+      .add_rms_norm = reference::add_rms_norm,
+      .swiglu = reference::swiglu,
+      .qk_norm_rope = reference::qk_norm_rope,
+      .attention = reference::attention,
+      .attention_gate = reference::attention_gate,
+      .conv1d_silu = reference::conv1d_silu,
+      .gdn_gates = reference::gdn_gates,
+      .gdn_prefill = reference::gdn_recurrent,
+      .gdn_window = reference::gdn_recurrent,
+      .gated_rms_norm = reference::gated_rms_norm,
+      .argmax = reference::argmax,
+      .add_position_embedding = reference::add_position_embedding,
+      .layer_norm = reference::layer_norm,
+      .vision_rope = reference::vision_rope,
+      .vision_attention = reference::vision_attention,
+      .gelu = reference::gelu,
+  };
+  return kOps;
+}
+
+}  // namespace quire

@@ -1,0 +1,86 @@
+#include <cmath>
+
+#include "core/error.h"
+#include "ops/check.h"
+#include "ops/element.h"
+#include "ops/rope/rope.h"
+
+namespace quire {
+namespace {
+
+// One head: `from` columns of `x`, `to` columns of `y` (they may be the same), row t. n is rounded like every
+// rms_norm, and so are the products of the rotation: HF computes them in the activation's type.
+void norm_rope_head(const Rows& x, std::int64_t from, const Rows& y, std::int64_t to, std::int64_t t,
+                    std::span<const float> w, float eps, std::span<const float> cos,
+                    std::span<const float> sin) {
+  const auto width = static_cast<std::int64_t>(w.size()), half = static_cast<std::int64_t>(cos.size());
+  double sum = 0;
+  for (std::int64_t e = 0; e < width; ++e) {
+    const double v = load(x, t, from + e);
+    sum += v * v;
+  }
+  const double scale = 1 / std::sqrt(sum / static_cast<double>(width) + eps);
+  for (std::int64_t e = 0; e < width; ++e) store(y, t, to + e, load(x, t, from + e) * scale * (1.0 + w[e]));
+
+  const Format f = y.format;
+  for (std::int64_t i = 0; i < half; ++i) {
+    const float a = load(y, t, to + i), b = load(y, t, to + i + half);
+    store(y, t, to + i, round_to(f, a * cos[i]) - round_to(f, b * sin[i]));
+    store(y, t, to + i + half, round_to(f, b * cos[i]) + round_to(f, a * sin[i]));
+  }
+}
+
+}  // namespace
+
+void check_qk_norm_rope(const QkNormRope& a) {
+  const std::int64_t T = a.q.rows, E = a.head_dim;
+  QUIRE_CHECK(E > 0 && a.q.cols % E == 0 && a.k.cols % E == 0,
+              "qk_norm_rope: {} query and {} key columns are not heads of {}", a.q.cols, a.k.cols, E);
+  check_rows("qk_norm_rope", "q", a.q, T, a.q.cols, a.q.format);
+  check_rows("qk_norm_rope", "q_gate", a.q_gate, T, 2 * a.q.cols, a.q.format);
+  check_rows("qk_norm_rope", "k", a.k, T, a.k.cols, a.q.format);
+  check_size("qk_norm_rope", "q_norm", a.q_norm.size(), E);
+  check_size("qk_norm_rope", "k_norm", a.k_norm.size(), E);
+  check_size("qk_norm_rope", "sin", a.sin.size(), static_cast<std::int64_t>(a.cos.size()));
+  const std::int64_t half = T == 0 ? 0 : static_cast<std::int64_t>(a.cos.size()) / T;
+  check_size("qk_norm_rope", "cos", a.cos.size(), T * half);
+  QUIRE_CHECK(2 * half <= E, "qk_norm_rope: {} rotated dims of a head of {}", 2 * half, E);
+}
+
+void check_vision_rope(const Rows& qkv, int heads, std::span<const float> cos, std::span<const float> sin) {
+  QUIRE_CHECK(heads > 0 && qkv.cols % (6 * heads) == 0,
+              "vision_rope: {} columns are not q, k and v of {} heads of an even size", qkv.cols, heads);
+  check_rows("vision_rope", "qkv", qkv, qkv.rows, qkv.cols, qkv.format);
+  check_size("vision_rope", "cos", cos.size(), qkv.rows * (qkv.cols / (6 * heads)));
+  check_size("vision_rope", "sin", sin.size(), qkv.rows * (qkv.cols / (6 * heads)));
+}
+
+void reference::qk_norm_rope(Stream&, const QkNormRope& a) {
+  check_qk_norm_rope(a);
+  const std::int64_t T = a.q.rows, E = a.head_dim;
+  for (std::int64_t t = 0; t < T; ++t) {
+    const std::size_t half = a.cos.size() / static_cast<std::size_t>(T);
+    const auto cos = a.cos.subspan(t * half, half), sin = a.sin.subspan(t * half, half);
+    for (std::int64_t h = 0; h < a.q.cols / E; ++h)
+      norm_rope_head(a.q_gate, h * 2 * E, a.q, h * E, t, a.q_norm, a.eps, cos, sin);
+    for (std::int64_t g = 0; g < a.k.cols / E; ++g)
+      norm_rope_head(a.k, g * E, a.k, g * E, t, a.k_norm, a.eps, cos, sin);
+  }
+}
+
+void reference::vision_rope(Stream&, Rows qkv, int heads, std::span<const float> cos,
+                            std::span<const float> sin) {
+  check_vision_rope(qkv, heads, cos, sin);
+  const std::int64_t E = qkv.cols / 3 / heads, half = E / 2;
+  for (std::int64_t t = 0; t < qkv.rows; ++t)
+    for (std::int64_t head = 0; head < 2 * heads; ++head)  // those of q, then those of k
+      for (std::int64_t i = 0; i < half; ++i) {
+        const std::int64_t first = head * E + i, second = first + half;
+        const double a = load(qkv, t, first), b = load(qkv, t, second);
+        const double c = cos[t * half + i], s = sin[t * half + i];
+        store(qkv, t, first, a * c - b * s);
+        store(qkv, t, second, b * c + a * s);
+      }
+}
+
+}  // namespace quire
