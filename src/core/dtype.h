@@ -35,6 +35,7 @@ struct bf16 {
 constexpr float to_float(bf16 x) {
   return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
 }
+constexpr float to_float(float x) { return x; }
 
 // Round to nearest, ties to even; every NaN becomes a quiet NaN.
 constexpr bf16 to_bf16(float x) {

@@ -1,0 +1,247 @@
+// Softmax attention over a cache (text) and over all patches of a page (vision).
+//   out = softmax(q K^T E^-1/2) V
+// Plan: a task takes a few query rows of one head and holds their whole score rows [rows, keys] in f32 (L2):
+// scores, then the softmax of each row up to its own last key, then the weighted sum of V, keys in order. No
+// running maximum, so nothing is rescaled and a row's bits depend on the row alone. Text: K and V are used
+// where the cache holds them. Vision: one head at a time, K^T and V widened to f32 once for all queries, keys
+// as lanes: with E = 64 the lane sums of a dot product would cost more than the product. FLOP: 4 T keys E a
+// head, the wall for pages; bytes for a decode step: K and V once.
+#include <cmath>
+#include <limits>
+
+#include "ops/attention/attention.h"
+#include "ops/cpu/dot_tile.h"
+#include "ops/cpu/entries.h"
+#include "ops/cpu/rows.h"
+
+namespace quire::QUIRE_ISA {
+namespace {
+
+constexpr std::int64_t kVectors = kVectorRegisters == 32 ? 4 : 2;  // of one output tile
+constexpr std::int64_t kTileWidth = kVectors * kLanes;
+constexpr std::int64_t kTaskRows = 4 * kTileRows;
+
+std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
+// scores[0..n) -> unnormalised weights rounded to T; returns the sum before the rounding.
+template <typename T>
+float softmax_weights(float* scores, std::int64_t n) {
+  Vf largest = set1(-std::numeric_limits<float>::infinity());
+  std::int64_t j = 0;
+  for (; j + kLanes <= n; j += kLanes) largest = max(load(scores + j), largest);
+  float top = max_lane(largest);
+  for (; j < n; ++j) top = scores[j] > top ? scores[j] : top;
+  Vf total = zero();
+  for_lanes(n, [&](std::int64_t k, int lanes) {
+    Vf e = exp(sub(load_lanes(scores + k, lanes), set1(top)));
+    if (lanes != kLanes) e = masked(e, lanes);
+    total = QUIRE_ISA::add(total, e);
+    store_lanes(scores + k, round_to<T>(e), lanes);
+  });
+  return sum(total);
+}
+
+// R rows of weights times V: emit(row, column, vector, lanes). Row r sums its first n[r] keys in order.
+template <int R, typename V, typename Emit>
+void weighted_sum(const float* weights, std::int64_t weights_stride, const std::int64_t* n, const V* v,
+                  std::int64_t v_stride, std::int64_t E, Emit emit) {
+  std::int64_t common = n[0], longest = n[0];
+  for (int r = 1; r < R; ++r) {
+    common = std::min(common, n[r]);
+    longest = std::max(longest, n[r]);
+  }
+  const auto columns = [&](auto vectors, std::int64_t e, int lanes) {
+    constexpr int kN = decltype(vectors)::value;
+    Vf acc[R][kN];
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < kN; ++c) acc[r][c] = zero();
+    }
+    for (std::int64_t j = 0; j < longest; ++j) {
+      Vf value[kN];
+      for (int c = 0; c < kN; ++c) {
+        const V* p = v + j * v_stride + e + c * kLanes;
+        value[c] = kN == 1 ? load_lanes(p, lanes) : load(p);
+      }
+      for (int r = 0; r < R; ++r) {
+        if (j >= common && j >= n[r]) continue;
+        const Vf w = set1(weights[r * weights_stride + j]);
+        for (int c = 0; c < kN; ++c) acc[r][c] = fma(w, value[c], acc[r][c]);
+      }
+    }
+    for (int r = 0; r < R; ++r) {
+      for (int c = 0; c < kN; ++c) emit(r, e + c * kLanes, acc[r][c], kN == 1 ? lanes : kLanes);
+    }
+  };
+  std::int64_t e = 0;
+  for (; e + kTileWidth <= E; e += kTileWidth) columns(std::integral_constant<int, kVectors>{}, e, kLanes);
+  for (; e < E; e += kLanes) {
+    columns(std::integral_constant<int, 1>{}, e, static_cast<int>(std::min<std::int64_t>(kLanes, E - e)));
+  }
+}
+
+// Softmax and weighted sum of `rows` score rows, row i over its first first_keys + i * more_keys keys.
+template <typename T, typename V>
+void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, std::int64_t first_keys,
+                 std::int64_t more_keys, const V* v, std::int64_t v_stride, std::int64_t E, T* out,
+                 std::int64_t out_stride) {
+  const auto tile = [&](auto tile_rows, std::int64_t i0) {
+    constexpr int kR = decltype(tile_rows)::value;
+    std::int64_t n[kR];
+    float total[kR];
+    for (int r = 0; r < kR; ++r) {
+      n[r] = first_keys + (i0 + r) * more_keys;
+      total[r] = softmax_weights<T>(scores + (i0 + r) * scores_stride, n[r]);
+    }
+    weighted_sum<kR>(scores + i0 * scores_stride, scores_stride, n, v, v_stride, E,
+                     [&](int r, std::int64_t e, Vf acc, int lanes) {
+                       store_lanes(out + (i0 + r) * out_stride + e, div(acc, set1(total[r])), lanes);
+                     });
+  };
+  std::int64_t i = 0;
+  for (; i + kTileRows <= rows; i += kTileRows) tile(std::integral_constant<int, kTileRows>{}, i);
+  for (; i < rows; ++i) tile(std::integral_constant<int, 1>{}, i);
+}
+
+}  // namespace
+
+void attention(Stream& s, const Attention& a) {
+  check_attention(a);
+  const std::int64_t T = a.q.rows, E = a.head_dim;
+  if (T == 0) return;
+  const std::int64_t heads = a.q.cols / E, group = heads / (a.kv.k.cols / E);
+  const std::int64_t stride = round_up(a.start + T, kLanes);  // of a score row
+  const auto bytes = static_cast<std::size_t>(kTaskRows * stride) * sizeof(float);
+  std::byte* scratch = s.scratch_bytes(bytes * static_cast<std::size_t>(s.threads->size()));
+  const float scale = 1.0f / std::sqrt(static_cast<float>(E));
+  with_type(a.q.format, [&](auto t) {
+    using A = decltype(t);
+    const std::int64_t tiles = (T + kTaskRows - 1) / kTaskRows;
+    s.threads->parallel_for(heads * tiles, [&](std::int64_t task, int worker) {
+      float* scores = reinterpret_cast<float*>(scratch + bytes * static_cast<std::size_t>(worker));
+      const std::int64_t h = task % heads, i0 = (tiles - 1 - task / heads) * kTaskRows;  // longest first
+      const std::int64_t rows = std::min(kTaskRows, T - i0), column = h / group * E;
+      dot_block(row<const A>(a.q, i0) + h * E, a.q.stride, rows, row<const A>(a.kv.k, 0) + column,
+                a.kv.k.stride, a.start + i0 + rows, E,
+                [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
+                  store_first(scores + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
+                });
+      finish_rows(scores, stride, rows, a.start + i0 + 1, 1, row<const A>(a.kv.v, 0) + column, a.kv.v.stride,
+                  E, row<A>(a.out, i0) + h * E, a.out.stride);
+    });
+  });
+}
+
+void attention_gate(Stream& s, Rows x, Rows q_gate, int head_dim, Rows y) {
+  check_attention_gate(x, q_gate, head_dim, y);
+  with_type(x.format, [&](auto t) {
+    using T = decltype(t);
+    for_rows(s, x.rows, 8 * x.cols, [&](std::int64_t i) {
+      for (std::int64_t c = 0; c < x.cols; c += head_dim) {
+        const T* in = row<T>(x, i) + c;
+        const T* gate = row<T>(q_gate, i) + 2 * c + head_dim;
+        T* out = row<T>(y, i) + c;
+        for_lanes(head_dim, [&](std::int64_t j, int n) {
+          store_lanes(out + j, mul(load_lanes(in + j, n), round_to<T>(sigmoid(load_lanes(gate + j, n)))), n);
+        });
+      }
+    });
+  });
+}
+
+namespace {
+
+// One head's keys as [N / kTileWidth][E][kTileWidth] and values as [N][E padded], both f32.
+struct PackedHead {
+  float* k;
+  float* v;
+  std::int64_t v_stride;
+};
+
+template <typename A>
+void pack_head(Stream& s, const Rows& qkv, std::int64_t k_column, std::int64_t v_column, std::int64_t E,
+               const PackedHead& packed) {
+  const std::int64_t N = qkv.rows;
+  s.threads->parallel_for((N + kTileWidth - 1) / kTileWidth, [&](std::int64_t block, int) {
+    float* k = packed.k + block * kTileWidth * E;
+    for (std::int64_t l = 0; l < kTileWidth; ++l) {
+      const std::int64_t i = block * kTileWidth + l;
+      if (i >= N) {
+        for (std::int64_t e = 0; e < E; ++e) k[e * kTileWidth + l] = 0;
+        continue;
+      }
+      float wide[kLanes];
+      for_lanes(E, [&](std::int64_t e, int n) {
+        store(wide, load_lanes(row<const A>(qkv, i) + k_column + e, n));
+        for (int c = 0; c < n; ++c) k[(e + c) * kTileWidth + l] = wide[c];
+        store_lanes(packed.v + i * packed.v_stride + e, load_lanes(row<const A>(qkv, i) + v_column + e, n),
+                    n);
+      });
+    }
+  });
+}
+
+// scores[r][0..kTileWidth) of R queries (f32, [R, E]) against one block of packed keys.
+template <int R>
+void score_tile(const float* q, const float* k, std::int64_t E, float scale, float* scores,
+                std::int64_t stride) {
+  Vf acc[R][kVectors];
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < kVectors; ++c) acc[r][c] = zero();
+  }
+  for (std::int64_t e = 0; e < E; ++e) {
+    Vf key[kVectors];
+    for (int c = 0; c < kVectors; ++c) key[c] = load(k + e * kTileWidth + c * kLanes);
+    for (int r = 0; r < R; ++r) {
+      const Vf query = set1(q[r * E + e]);
+      for (int c = 0; c < kVectors; ++c) acc[r][c] = fma(query, key[c], acc[r][c]);
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < kVectors; ++c) store(scores + r * stride + c * kLanes, mul(acc[r][c], set1(scale)));
+  }
+}
+
+}  // namespace
+
+void vision_attention(Stream& s, const VisionAttention& a) {
+  check_vision_attention(a);
+  const std::int64_t N = a.qkv.rows, D = a.out.cols, E = D / a.heads;
+  if (N == 0) return;
+  const std::int64_t padded = round_up(N, kTileWidth), v_stride = round_up(E, kLanes);
+  const std::int64_t per_worker = kTaskRows * (padded + E);  // scores, then the queries in f32
+  float* scratch = reinterpret_cast<float*>(s.scratch_bytes(
+      static_cast<std::size_t>(padded * (E + v_stride) + per_worker * s.threads->size()) * sizeof(float)));
+  const PackedHead packed{scratch, scratch + padded * E, v_stride};
+  float* const workspace = scratch + padded * (E + v_stride);
+  const float scale = 1.0f / std::sqrt(static_cast<float>(E));
+  with_type(a.qkv.format, [&](auto t) {
+    using A = decltype(t);
+    for (std::int64_t h = 0; h < a.heads; ++h) {
+      pack_head<A>(s, a.qkv, D + h * E, 2 * D + h * E, E, packed);
+      s.threads->parallel_for((N + kTaskRows - 1) / kTaskRows, [&](std::int64_t task, int worker) {
+        float* scores = workspace + per_worker * worker;
+        float* q = scores + kTaskRows * padded;
+        const std::int64_t i0 = task * kTaskRows, rows = std::min(kTaskRows, N - i0);
+        for (std::int64_t i = 0; i < rows; ++i) {
+          const A* from = row<const A>(a.qkv, i0 + i) + h * E;
+          for_lanes(E,
+                    [&](std::int64_t e, int n) { store_lanes(q + i * E + e, load_lanes(from + e, n), n); });
+        }
+        for (std::int64_t j = 0; j < padded; j += kTileWidth) {
+          const float* k = packed.k + j * E;
+          std::int64_t i = 0;
+          for (; i + kTileRows <= rows; i += kTileRows) {
+            score_tile<kTileRows>(q + i * E, k, E, scale, scores + i * padded + j, padded);
+          }
+          for (; i < rows; ++i) score_tile<1>(q + i * E, k, E, scale, scores + i * padded + j, padded);
+        }
+        finish_rows(scores, padded, rows, N, 0, packed.v, v_stride, E, row<A>(a.out, i0) + h * E,
+                    a.out.stride);
+      });
+    }
+  });
+}
+
+}  // namespace quire::QUIRE_ISA

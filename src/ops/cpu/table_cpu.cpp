@@ -1,0 +1,34 @@
+// The table of one instruction set.
+#include "ops/cpu/entries.h"
+#include "ops/cpu/table.h"
+
+#define QUIRE_STRING(x) #x
+#define QUIRE_NAME(x) QUIRE_STRING(x)
+
+namespace quire::QUIRE_ISA {
+
+const Ops kOps = {
+    .name = QUIRE_NAME(QUIRE_ISA),
+    .linear = linear,
+    .add = add,
+    .embed = embed,
+    .rms_norm = rms_norm,
+    .add_rms_norm = add_rms_norm,
+    .swiglu = swiglu,
+    .qk_norm_rope = qk_norm_rope,
+    .attention = attention,
+    .attention_gate = attention_gate,
+    .conv1d_silu = conv1d_silu,
+    .gdn_gates = gdn_gates,
+    .gdn_prefill = gdn_prefill,
+    .gdn_window = gdn_window,
+    .gated_rms_norm = gated_rms_norm,
+    .argmax = argmax,
+    .add_position_embedding = add_position_embedding,
+    .layer_norm = layer_norm,
+    .vision_rope = vision_rope,
+    .vision_attention = vision_attention,
+    .gelu = gelu,
+};
+
+}  // namespace quire::QUIRE_ISA
