@@ -2,7 +2,9 @@
 // document stays in the child.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,9 +18,11 @@ struct PdfLimits {
 };
 
 struct PdfOptions {
-  std::string password;         // user or owner password
-  double dpi = 0;               // 0: the largest resolution whose page has at most `max_pixels`
-  std::int64_t max_pixels = 0;  // bound on a rendered page, also for a given dpi; 0: none
+  // User or owner password, at most 32 bytes. Poppler takes it on its command line, where other users of the
+  // machine can see it while the child runs.
+  std::string password;
+  double dpi = 0;               // 0: the largest, up to 300, whose page has at most `max_pixels`
+  std::int64_t max_pixels = 0;  // bound on a rendered page, also for a given dpi; 0: none but 150 megapixels
   PdfLimits limits;
 };
 
@@ -31,10 +35,20 @@ class Pdf {
 
   int pages() const { return pages_; }
 
-  // Page `number`, from 1. The same errors, for this page only.
+  // Page `number`, from 1: its crop box, turned as the document says, on white. The same errors, for this
+  // page only; Error{limit_exceeded} also when it would have more than 150 megapixels at the given dpi. May
+  // be called from several threads.
   Image render(int number) const;
 
  private:
+  struct PageSize {
+    double width, height;  // points, upright
+  };
+  PageSize page_size(int number) const;
+  double resolution(PageSize page, int number) const;  // dpi
+  std::string run(const char* program, std::vector<std::string> arguments, std::size_t output_bytes,
+                  const std::string& what) const;
+
   std::filesystem::path file_;
   PdfOptions options_;
   int pages_ = 0;
