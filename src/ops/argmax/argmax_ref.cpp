@@ -17,8 +17,10 @@ void reference::argmax(Stream&, Rows logits, std::span<Sampled> out) {
   check_argmax(logits, out);
   for (std::int64_t t = 0; t < logits.rows; ++t) {
     std::int64_t best = 0;
-    for (std::int64_t v = 1; v < logits.cols; ++v)
-      if (load(logits, t, v) > load(logits, t, best) || std::isnan(load(logits, t, best))) best = v;
+    for (std::int64_t v = 1; v < logits.cols; ++v) {
+      const float x = load(logits, t, v), highest = load(logits, t, best);
+      if (x > highest || (std::isnan(highest) && !std::isnan(x))) best = v;
+    }
     double sum = 0;
     for (std::int64_t v = 0; v < logits.cols; ++v)
       sum += std::exp(double{load(logits, t, v)} - load(logits, t, best));

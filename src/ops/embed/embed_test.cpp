@@ -1,0 +1,42 @@
+#include "ops/embed/embed.h"
+
+#include "ops/testing.h"
+
+namespace quire {
+namespace {
+
+class Embed : public OpsTest {};
+INSTANTIATE_TEST_SUITE_P(, Embed, each_table_and_format(), case_name);
+
+TEST_P(Embed, CopiesRowsRounded) {
+  for (Format table_format : {Format::f32, Format::bf16})
+    for (std::int64_t width : {1, 7, 16, 33, 96}) {
+      const Matrix table = random_matrix(random, table_format, 40, width, 1, 0);
+      for (std::int64_t T : kRowCounts) {
+        std::vector<std::int32_t> ids;
+        for (std::int64_t t = 0; t < T; ++t)
+          ids.push_back(t % 3 ? static_cast<std::int32_t>(t * 7 % 40) : 39);
+        Matrix y(format(), T, width);
+        ops().embed(stream(), ids, table.weight(), y);
+        for (std::int64_t t = 0; t < T; ++t)
+          for (std::int64_t c = 0; c < width; ++c)
+            ASSERT_EQ(y.get(t, c), round_to(format(), table.get(ids[t], c)))
+                << "row " << t << ", column " << c;
+        ASSERT_TRUE(y.padding_untouched());
+      }
+    }
+}
+
+TEST_P(Embed, RejectsIdsOutsideTheTable) {
+  const Matrix table = random_matrix(random, format(), 4, 8, 1, 0);
+  Matrix y(format(), 2, 8);
+  for (std::int32_t id : {-1, 4, 1 << 30}) {
+    const std::vector<std::int32_t> ids = {0, id};
+    EXPECT_THROW(ops().embed(stream(), ids, table.weight(), y), Error);
+  }
+  const std::vector<std::int32_t> three = {0, 1, 2};
+  EXPECT_THROW(ops().embed(stream(), three, table.weight(), y), Error);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,182 @@
+#include "ops/norm/norm.h"
+
+#include "ops/testing.h"
+
+namespace quire {
+namespace {
+
+constexpr float kEps = 1e-6f;
+constexpr std::int64_t kWidths[] = {1, 2, 7, 16, 33, 64, 72, 128, 256, 1000};
+
+class Norm : public OpsTest {};
+INSTANTIATE_TEST_SUITE_P(, Norm, each_table_and_format(), case_name);
+
+TEST_P(Norm, ComputesByHand) {
+  const float rms = std::sqrt(12.5f);  // of 3 and 4
+  const std::vector<float> w = {0, 1}, ones = {1, 1};
+  const Matrix x = matrix(format(), 1, 2, {3, 4});
+  Matrix y(format(), 1, 2);
+  ops().rms_norm(stream(), x, w, 0, y);
+  EXPECT_TRUE(compare(y, std::vector<float>{3 / rms, 2 * 4 / rms}, rounded_sum(format(), 2)));
+  ops().rms_norm(stream(), x, w, 12.5f, y);  // the eps is inside the root: sqrt(12.5 + 12.5) = 5
+  EXPECT_TRUE(compare(y, std::vector<float>{3.0f / 5, 2 * 4.0f / 5}, rounded_sum(format(), 2)));
+
+  Matrix sum = matrix(format(), 1, 2, {1, 5});
+  ops().add_rms_norm(stream(), sum, matrix(format(), 1, 2, {2, -1}), w, 0, y);
+  EXPECT_TRUE(same_bits(sum, x));
+  EXPECT_TRUE(compare(y, std::vector<float>{3 / rms, 2 * 4 / rms}, rounded_sum(format(), 2)));
+
+  ops().gated_rms_norm(stream(), x, matrix(format(), 1, 2, {0, 100}), ones, 0,
+                       y);  // silu(0) = 0, silu(100) = 100
+  EXPECT_TRUE(compare(y, std::vector<float>{0, 400 / rms}, rounded_sum(format(), 2)));
+
+  const std::vector<float> scale = {2, 2}, shift = {1, 1};
+  ops().layer_norm(stream(), matrix(format(), 1, 2, {1, 3}), scale, shift, 0, y);  // mean 2, variance 1
+  EXPECT_TRUE(compare(y, std::vector<float>{-1, 3}, rounded_sum(format(), 2)));
+}
+
+TEST_P(Norm, GatedNormalisesEachHead) {
+  const std::vector<float> ones = {1, 1};
+  Matrix y(format(), 1, 4);
+  ops().gated_rms_norm(stream(), matrix(format(), 1, 4, {2, 2, 40, -40}),
+                       matrix(format(), 1, 4, {100, 100, 100, 100}), ones, 0, y);
+  EXPECT_TRUE(compare(y, std::vector<float>{100, 100, 100, -100}, rounded_sum(format(), 2)));
+}
+
+TEST_P(Norm, RmsMatchesReference) {
+  for (std::int64_t D : kWidths)
+    for (std::int64_t T : kRowCounts)
+      for (float scale : {1.0f, 1e4f}) {
+        const Matrix x = random_matrix(random, format(), T, D, scale);
+        const std::vector<float> w = normals(random, D, 0.3f);
+        Matrix y(format(), T, D), expected(format(), T, D);
+        ops().rms_norm(stream(), x, w, kEps, y);
+        reference::rms_norm(stream(), x, w, kEps, expected);
+        ASSERT_TRUE(matches(y, expected, {.a = format(), .length = D}))
+            << T << " x " << D << ", scale " << scale;
+      }
+}
+
+TEST_P(Norm, AddRmsMatchesReference) {
+  for (std::int64_t D : kWidths)
+    for (std::int64_t T : kRowCounts) {
+      Matrix x = random_matrix(random, format(), T, D), x_expected = x;
+      const Matrix r = random_matrix(random, format(), T, D);
+      const std::vector<float> w = normals(random, D, 0.3f);
+      Matrix y(format(), T, D), expected(format(), T, D);
+      ops().add_rms_norm(stream(), x, r, w, kEps, y);
+      reference::add_rms_norm(stream(), x_expected, r, w, kEps, expected);
+      ASSERT_TRUE(same_bits(x, x_expected)) << T << " x " << D;
+      ASSERT_TRUE(matches(y, expected, {.a = format(), .length = D})) << T << " x " << D;
+    }
+}
+
+// The fused operation is exactly its two parts.
+TEST_P(Norm, AddRmsIsAddThenRms) {
+  Matrix x = random_matrix(random, format(), 9, 200), sum = x;
+  const Matrix r = random_matrix(random, format(), 9, 200);
+  const std::vector<float> w = normals(random, 200, 0.3f);
+  Matrix y(format(), 9, 200), expected(format(), 9, 200);
+  ops().add_rms_norm(stream(), x, r, w, kEps, y);
+  ops().add(stream(), sum, r);
+  ops().rms_norm(stream(), sum, w, kEps, expected);
+  EXPECT_TRUE(same_bits(x, sum));
+  EXPECT_TRUE(same_bits(y, expected));
+}
+
+TEST_P(Norm, GatedMatchesReference) {
+  for (std::int64_t E : kWidths)
+    for (std::int64_t heads : {1, 2, 3})
+      for (std::int64_t T : {0, 1, 2, 5, 17, 65}) {
+        const Matrix x = random_matrix(random, format(), T, heads * E);
+        const Matrix z = random_matrix(random, format(), T, heads * E, 3);
+        const std::vector<float> w = normals(random, E);
+        Matrix y(format(), T, heads * E), expected(format(), T, heads * E);
+        ops().gated_rms_norm(stream(), x, z, w, kEps, y);
+        reference::gated_rms_norm(stream(), x, z, w, kEps, expected);
+        ASSERT_TRUE(matches(y, expected, {.a = format(), .length = E}))
+            << T << " rows, " << heads << " x " << E;
+      }
+}
+
+TEST_P(Norm, LayerMatchesReference) {
+  for (std::int64_t D : kWidths)
+    for (std::int64_t T : kRowCounts)
+      for (float mean : {0.0f, 30.0f}) {
+        if (mean != 0 && D < 33) continue;  // a few columns may be nearly equal: nothing to compare with
+        Matrix x(format(), T, D);
+        for (std::int64_t t = 0; t < T; ++t)
+          for (std::int64_t c = 0; c < D; ++c) x.set(t, c, mean + random.normal());
+        const std::vector<float> w = normals(random, D), b = normals(random, D);
+        Matrix y(format(), T, D), expected(format(), T, D);
+        ops().layer_norm(stream(), x, w, b, kEps, y);
+        reference::layer_norm(stream(), x, w, b, kEps, expected);
+        // x - mean cancels: errors count in units of x, which is 30 times its deviation.
+        const std::int64_t cancellation = mean == 0 ? 1 : 30;
+        ASSERT_TRUE(matches(y, expected, {.a = format(), .length = D * cancellation * cancellation}))
+            << T << " x " << D << ", mean " << mean;
+      }
+}
+
+TEST_P(Norm, ZerosStayFinite) {
+  const Matrix x = matrix(format(), 2, 20, std::vector<float>(40, 0.0f));
+  const std::vector<float> w = normals(random, 20), b = normals(random, 20), head = normals(random, 10);
+  Matrix y(format(), 2, 20);
+  const std::vector<float> zeros(40, 0.0f);
+  ops().rms_norm(stream(), x, w, kEps, y);
+  EXPECT_TRUE(compare(y, zeros, exactly()));
+  ops().gated_rms_norm(stream(), x, x, head, kEps, y);
+  EXPECT_TRUE(compare(y, zeros, exactly()));
+  ops().layer_norm(stream(), x, w, b, kEps, y);
+  for (std::int64_t c = 0; c < 20; ++c) EXPECT_EQ(y.get(1, c), round_to(format(), b[c]));
+}
+
+TEST_P(Norm, NaNStaysInItsRow) {
+  Matrix x = random_matrix(random, format(), 4, 50);
+  x.set(2, 49, NAN);
+  const std::vector<float> w = normals(random, 50), b = normals(random, 50);
+  Matrix y(format(), 4, 50), expected(format(), 4, 50);
+  ops().rms_norm(stream(), x, w, kEps, y);
+  reference::rms_norm(stream(), x, w, kEps, expected);
+  EXPECT_TRUE(matches(y, expected, {.a = format(), .length = 50}));
+  EXPECT_TRUE(std::isnan(expected.get(2, 0)));
+  ops().layer_norm(stream(), x, w, b, kEps, y);
+  reference::layer_norm(stream(), x, w, b, kEps, expected);
+  EXPECT_TRUE(matches(y, expected, {.a = format(), .length = 50}));
+}
+
+TEST_P(Norm, RowsAreIndependent) {
+  for (std::int64_t D : {30, 256, 520}) {
+    const Matrix x = random_matrix(random, format(), 65, D), z = random_matrix(random, format(), 65, D);
+    const std::vector<float> w = normals(random, D), b = normals(random, D), head = normals(random, D / 2);
+    const auto independent = [&](const std::function<void(Stream&, Matrix&, Matrix&, Matrix&)>& run) {
+      return rows_are_independent(65, [&](Stream& s, std::span<const std::int64_t> rows) {
+        Matrix a = gather(x, rows), c = gather(z, rows), y(format(), a.rows(), D);
+        run(s, a, c, y);
+        return y;
+      });
+    };
+    EXPECT_TRUE(
+        independent([&](Stream& s, Matrix& a, Matrix&, Matrix& y) { ops().rms_norm(s, a, w, kEps, y); }));
+    EXPECT_TRUE(independent(
+        [&](Stream& s, Matrix& a, Matrix& c, Matrix& y) { ops().add_rms_norm(s, a, c, w, kEps, y); }));
+    EXPECT_TRUE(independent(
+        [&](Stream& s, Matrix& a, Matrix& c, Matrix& y) { ops().gated_rms_norm(s, a, c, head, kEps, y); }));
+    EXPECT_TRUE(independent(
+        [&](Stream& s, Matrix& a, Matrix&, Matrix& y) { ops().layer_norm(s, a, w, b, kEps, y); }));
+  }
+}
+
+TEST_P(Norm, RejectsShapesThatDoNotFit) {
+  Matrix x = random_matrix(random, format(), 2, 8), narrow(format(), 2, 7), y(format(), 2, 8);
+  const std::vector<float> w(8), seven(7), five(5);
+  EXPECT_THROW(ops().rms_norm(stream(), x, seven, kEps, y), Error);
+  EXPECT_THROW(ops().rms_norm(stream(), x, w, kEps, narrow), Error);
+  EXPECT_THROW(ops().add_rms_norm(stream(), x, narrow, w, kEps, y), Error);
+  EXPECT_THROW(ops().gated_rms_norm(stream(), x, x, five, kEps, y), Error);
+  EXPECT_THROW(ops().gated_rms_norm(stream(), x, x, {}, kEps, y), Error);
+  EXPECT_THROW(ops().layer_norm(stream(), x, w, seven, kEps, y), Error);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,246 @@
+// What the tests of the operations share: the tables under test, matrices with guarded padding, random
+// values, comparison with the reference, and the invariance that greedy output rests on.
+#pragma once
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <numbers>
+#include <numeric>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "compare.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "ops/cpu/table.h"
+#include "ops/element.h"
+#include "ops/ops.h"
+
+namespace quire {
+
+// Around the sizes at which kernels change their path.
+inline constexpr std::int64_t kRowCounts[] = {0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 130};
+
+// Every table this CPU can run.
+inline std::vector<const Ops*> tables() {
+  std::vector<const Ops*> all = {&reference_ops()};
+  for (const Ops* ops : cpu_tables()) all.push_back(ops);
+  return all;
+}
+
+// --- values ----------------------------------------------------------------------------------------------
+
+// splitmix64: the same numbers on every platform.
+class Random {
+ public:
+  explicit Random(std::uint64_t seed) : state_(seed) {}
+
+  double uniform() {  // in (0, 1)
+    std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (static_cast<double>((z ^ (z >> 31)) >> 12) + 0.5) * 0x1p-52;
+  }
+  float uniform(double low, double high) { return static_cast<float>(low + (high - low) * uniform()); }
+  float normal() {
+    const double radius = std::sqrt(-2 * std::log(uniform()));
+    return static_cast<float>(radius * std::cos(2 * std::numbers::pi * uniform()));
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+inline std::vector<float> normals(Random& random, std::int64_t n, float scale = 1) {
+  std::vector<float> x(static_cast<std::size_t>(n));
+  for (float& v : x) v = scale * random.normal();
+  return x;
+}
+
+// --- matrices --------------------------------------------------------------------------------------------
+
+// Rows that own their memory, exactly as much as they need, so that AddressSanitizer sees a read past the
+// end. Elements start as NaN, and so does the padding between rows: whoever reads it is found out.
+class Matrix {
+ public:
+  Matrix(Format format, std::int64_t rows, std::int64_t cols, std::int64_t padding = 3) {
+    view_ = {.format = format, .rows = rows, .cols = cols, .stride = cols + padding};
+    const std::int64_t elements = rows == 0 || cols == 0 ? 0 : (rows - 1) * view_.stride + cols;
+    memory_.assign(static_cast<std::size_t>(elements * size_of(format)), kFill);
+    view_.data = memory_.data();
+  }
+  Matrix(const Matrix& other) : memory_(other.memory_), view_(other.view_) { view_.data = memory_.data(); }
+  Matrix(Matrix&&) = default;
+  Matrix& operator=(const Matrix&) = delete;
+
+  operator Rows() const { return view_; }
+  Weight weight() const {
+    QUIRE_CHECK(view_.stride == view_.cols, "a weight has no padding");
+    return {.data = view_.data, .format = view_.format, .out = view_.rows, .in = view_.cols};
+  }
+  std::int64_t rows() const { return view_.rows; }
+  std::int64_t cols() const { return view_.cols; }
+  Format format() const { return view_.format; }
+
+  float get(std::int64_t row, std::int64_t col) const { return load(view_, row, col); }
+  void set(std::int64_t row, std::int64_t col, float value) { store(view_, row, col, value); }
+
+  bool padding_untouched() const {
+    const std::int64_t size = size_of(view_.format);
+    for (std::int64_t r = 0; r + 1 < view_.rows; ++r)
+      for (std::int64_t i = (r * view_.stride + view_.cols) * size; i < (r + 1) * view_.stride * size; ++i)
+        if (!memory_.empty() && memory_[i] != kFill) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::byte kFill{0xff};
+  std::vector<std::byte> memory_;
+  Rows view_;
+};
+
+inline Matrix matrix(Format format, std::int64_t rows, std::int64_t cols, std::span<const float> values,
+                     std::int64_t padding = 3) {
+  Matrix m(format, rows, cols, padding);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < cols; ++c) m.set(r, c, values[r * cols + c]);
+  return m;
+}
+inline Matrix matrix(Format format, std::int64_t rows, std::int64_t cols,
+                     std::initializer_list<float> values) {
+  return matrix(format, rows, cols, std::span(values.begin(), values.size()));
+}
+inline Matrix random_matrix(Random& random, Format format, std::int64_t rows, std::int64_t cols,
+                            float scale = 1, std::int64_t padding = 3) {
+  return matrix(format, rows, cols, normals(random, rows * cols, scale), padding);
+}
+
+// The listed rows of x, in that order.
+inline Matrix gather(const Matrix& x, std::span<const std::int64_t> rows) {
+  Matrix y(x.format(), static_cast<std::int64_t>(rows.size()), x.cols());
+  for (std::int64_t r = 0; r < y.rows(); ++r)
+    for (std::int64_t c = 0; c < y.cols(); ++c) y.set(r, c, x.get(rows[r], c));
+  return y;
+}
+// The listed rows of a dense [T, cols] array.
+inline std::vector<float> gather(std::span<const float> x, std::int64_t cols,
+                                 std::span<const std::int64_t> rows) {
+  std::vector<float> y;
+  for (std::int64_t r : rows) y.insert(y.end(), x.begin() + r * cols, x.begin() + (r + 1) * cols);
+  return y;
+}
+
+// --- comparison ------------------------------------------------------------------------------------------
+
+// What may separate a backend from the reference, which sums in double. With u the unit roundoff of `a`:
+//  - f32 sums of `length` terms: 8 u32 sqrt(length) of the typical result (rounded_sum in compare.h);
+//  - each of `roundings` roundings to `a` in a row may fall to the other side of a boundary: 2 u of the
+//  value;
+//  - where rounded intermediates cancel, they are up to `intermediate` times the typical result: 2 u of that.
+struct Rounded {
+  Format a = Format::f32;
+  std::int64_t length = 1;
+  int roundings = 1;
+  double intermediate = 0;
+
+  double sum() const {
+    return 8 * 0x1p-24 * std::sqrt(static_cast<double>(std::max<std::int64_t>(length, 1)));
+  }
+  Tolerance tolerance() const {
+    const double last_place = 2 * unit_roundoff(a), relative = sum() + roundings * last_place;
+    const double absolute = sum() + intermediate * last_place;
+    return {absolute, relative, (absolute + relative) * (absolute + relative) / 2};
+  }
+  // A value falls to the other side only when it lies within the sum's error of a boundary, and boundaries
+  // are at least u apart. So nearly all bf16 results are equal; truncation, or a rounding left out, shows
+  // here.
+  double unequal(double values) const { return 4 + values * roundings * sum() / unit_roundoff(a); }
+};
+
+inline testing::AssertionResult matches(std::span<const float> actual, std::span<const float> expected,
+                                        Rounded rounded) {
+  const testing::AssertionResult close = compare(actual, expected, rounded.tolerance());
+  if (!close || rounded.a == Format::f32) return close;
+  std::size_t unequal = 0;
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    unequal += !(actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i])));
+  const double allowed = rounded.unequal(static_cast<double>(actual.size()));
+  if (static_cast<double>(unequal) <= allowed) return close;
+  return testing::AssertionFailure() << unequal << " of " << actual.size()
+                                     << " values are not equal, allowed " << allowed;
+}
+inline testing::AssertionResult matches(const Matrix& actual, const Matrix& expected, Rounded rounded) {
+  if (!actual.padding_untouched()) return testing::AssertionFailure() << "wrote between the rows";
+  return matches(to_floats(actual), to_floats(expected), rounded);
+}
+
+inline testing::AssertionResult same_bits(std::span<const float> actual, std::span<const float> expected) {
+  if (actual.size() != expected.size())
+    return testing::AssertionFailure() << actual.size() << " values, expected " << expected.size();
+  for (std::size_t i = 0; i < actual.size(); ++i)
+    if (std::bit_cast<std::uint32_t>(actual[i]) != std::bit_cast<std::uint32_t>(expected[i]))
+      return testing::AssertionFailure()
+             << fmt::format("[{}] is {:a}, expected {:a}", i, actual[i], expected[i]);
+  return testing::AssertionSuccess();
+}
+inline testing::AssertionResult same_bits(const Rows& actual, const Rows& expected) {
+  if (actual.cols != expected.cols) return testing::AssertionFailure() << "different widths";
+  return same_bits(to_floats(actual), to_floats(expected));
+}
+
+// --- the fixture -----------------------------------------------------------------------------------------
+
+// A table and a precision.
+class OpsTest : public testing::TestWithParam<std::tuple<const Ops*, Format>> {
+ protected:
+  const Ops& ops() const { return *std::get<0>(GetParam()); }
+  Format format() const { return std::get<1>(GetParam()); }
+  // A stream of 1, 2 or 3 threads.
+  Stream& stream(int threads = 2) { return streams_[threads - 1]; }
+
+  // `run(stream, rows)` computes an operation for the listed rows of fixed inputs, in that order. The bits of
+  // a row must not depend on how many rows there are, on its place, on its neighbours, or on the threads.
+  testing::AssertionResult rows_are_independent(
+      std::int64_t T, const std::function<Matrix(Stream&, std::span<const std::int64_t>)>& run) {
+    std::vector<std::int64_t> all(T);
+    std::iota(all.begin(), all.end(), 0);
+    const Matrix expected = run(stream(1), all);
+    const auto check = [&](const std::string& what, Stream& s, const std::vector<std::int64_t>& rows) {
+      const auto same = same_bits(run(s, rows), gather(expected, rows));
+      return same ? same : testing::AssertionFailure() << what << ": " << same.message();
+    };
+    for (int threads : {2, 3})
+      if (const auto same = check(fmt::format("{} threads", threads), stream(threads), all); !same)
+        return same;
+    for (std::int64_t count : {1, 2, 3, 5, 6, 7, 17})
+      for (std::int64_t begin = 0; begin + count <= T; begin += count) {
+        const std::vector<std::int64_t> rows(all.begin() + begin, all.begin() + begin + count);
+        if (const auto same = check(fmt::format("{} rows from {}", count, begin), stream(), rows); !same)
+          return same;
+      }
+    const std::vector<std::int64_t> reversed(all.rbegin(), all.rend());
+    return check("rows reversed", stream(), reversed);
+  }
+
+  Random random{1};
+
+ private:
+  ThreadPool pools_[3]{ThreadPool(1), ThreadPool(2), ThreadPool(3)};
+  Stream streams_[3]{{&pools_[0], {}}, {&pools_[1], {}}, {&pools_[2], {}}};
+};
+
+inline auto each_table_and_format() {
+  return testing::Combine(testing::ValuesIn(tables()), testing::Values(Format::f32, Format::bf16));
+}
+inline std::string case_name(const testing::TestParamInfo<OpsTest::ParamType>& info) {
+  return std::string(std::get<0>(info.param)->name) +
+         (std::get<1>(info.param) == Format::f32 ? "_f32" : "_bf16");
+}
+
+}  // namespace quire
