@@ -2,7 +2,6 @@
 // merges by rank. Every size and id comes from the file.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -10,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-namespace quire {
+#include "text/bpe.h"
 
-using TokenId = std::int32_t;
+namespace quire {
 
 class Tokenizer {
  public:
@@ -34,8 +33,9 @@ class Tokenizer {
   std::string_view token_bytes(TokenId id) const;  // the bytes of one token; "" for an unknown id
   bool is_special(TokenId id) const;
 
-  std::optional<TokenId> id_of(std::string_view token) const;  // an added or vocabulary token by its text
-  int vocab_size() const;                                      // largest id + 1
+  std::optional<TokenId> id_of(
+      std::string_view token) const;  // an added token by its text, else any by its bytes
+  int vocab_size() const;             // largest id + 1
 
  private:
   struct State;
