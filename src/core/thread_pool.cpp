@@ -1,12 +1,26 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
-#include <chrono>
 
 #include <sched.h>
 
+#include "core/error.h"
+
 namespace quire {
 namespace {
+
+constexpr int kCountBits = 24;
+constexpr std::uint64_t kCountMask = (std::uint64_t{1} << kCountBits) - 1;
+
+std::uint64_t taken(std::uint64_t loop) {
+  return loop & kCountMask;
+}
+std::uint64_t count(std::uint64_t loop) {
+  return (loop >> kCountBits) & kCountMask;
+}
+std::uint64_t number(std::uint64_t loop) {
+  return loop >> (2 * kCountBits);
+}
 
 int usable_cores() {
   cpu_set_t set;
@@ -21,11 +35,11 @@ void relax() {
 #endif
 }
 
-// Loops of a decode step follow each other within microseconds, so a waiter first spins, then sleeps.
-// `still` is asked while spinning; false ends the wait.
-template <typename Still>
-void spin_while(Still still) {
-  for (int i = 0; i < 4000 && still(); ++i) relax();
+// Loops of a decode step follow each other within microseconds, so a waiter spins for a moment before it
+// sleeps.
+template <typename Condition>
+void spin_until(Condition condition) {
+  for (int i = 0; i < 2000 && !condition(); ++i) relax();
 }
 
 }  // namespace
@@ -37,53 +51,54 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() {
   stopping_ = true;
-  generation_.fetch_add(1);
-  generation_.notify_all();
+  loop_.fetch_add(std::uint64_t{1} << (2 * kCountBits));  // a new loop of no iterations
+  loop_.notify_all();
 }
 
 void ThreadPool::run(int worker) {
-  std::uint32_t seen = 0;
   while (true) {
-    spin_while([&] { return generation_.load(std::memory_order_acquire) == seen; });
-    generation_.wait(seen);
-    seen = generation_.load();
+    const std::uint64_t seen = loop_.load();
     if (stopping_) return;
-    drain(worker);
-    if (busy_.fetch_sub(1) == 1) busy_.notify_one();
+    if (taken(seen) < count(seen)) {
+      drain(worker);
+      continue;
+    }
+    spin_until([&] { return loop_.load(std::memory_order_relaxed) != seen; });
+    loop_.wait(seen);
   }
 }
 
 void ThreadPool::drain(int worker) {
-  while (true) {
-    const std::int64_t i = next_.fetch_add(1);
-    if (i >= end_) return;
+  std::uint64_t loop = loop_.load();
+  while (taken(loop) < count(loop)) {
+    if (!loop_.compare_exchange_weak(loop, loop + 1)) continue;
+    const auto n = static_cast<std::int64_t>(count(loop));
     try {
-      (*body_)(i, worker);
+      (*body_)(static_cast<std::int64_t>(taken(loop)), worker);
     } catch (...) {
       const std::scoped_lock lock(error_mutex_);
       if (!error_) error_ = std::current_exception();
-      next_ = end_;
     }
+    if (done_.fetch_add(1) + 1 == n) done_.notify_one();
+    loop = loop_.load();
   }
 }
 
 void ThreadPool::parallel_for(std::int64_t n, const std::function<void(std::int64_t, int)>& body) {
+  QUIRE_CHECK(n < static_cast<std::int64_t>(kCountMask), "a loop of {} iterations", n);
   const std::scoped_lock lock(loop_mutex_);
-  if (n <= 0) return;
-  if (workers_.empty() || n == 1) {
+  if (workers_.empty() || n <= 1) {
     for (std::int64_t i = 0; i < n; ++i) body(i, 0);
     return;
   }
   body_ = &body;
-  end_ = n;
   error_ = nullptr;
-  next_ = 0;
-  busy_ = static_cast<int>(workers_.size());
-  generation_.fetch_add(1);
-  generation_.notify_all();
+  done_ = 0;
+  loop_ = (number(loop_) + 1) << (2 * kCountBits) | static_cast<std::uint64_t>(n) << kCountBits;
+  loop_.notify_all();
   drain(0);
-  spin_while([&] { return busy_.load(std::memory_order_acquire) != 0; });
-  for (int left = busy_; left != 0; left = busy_) busy_.wait(left);
+  spin_until([&] { return done_.load(std::memory_order_acquire) == n; });
+  for (std::int64_t done = done_; done != n; done = done_) done_.wait(done);
   if (error_) std::rethrow_exception(error_);
 }
 

@@ -21,9 +21,9 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls body(i, worker) once for each i in [0, n), in any order, on size() threads; returns when all are
-  // done. `worker` in [0, size()) names the thread, for scratch memory. The first exception is rethrown here.
-  // Loops do not nest, and calls from several threads wait for each other.
+  // Calls body(i, worker) once for each i in [0, n), n < 2^24, in any order, on up to size() threads; returns
+  // when all are done. `worker` in [0, size()) names the thread, for scratch memory. The first exception is
+  // rethrown here. Loops do not nest, and calls from several threads wait for each other.
   void parallel_for(std::int64_t n, const std::function<void(std::int64_t i, int worker)>& body);
 
  private:
@@ -33,14 +33,15 @@ class ThreadPool {
   std::vector<std::jthread> workers_;
   std::mutex loop_mutex_;  // one loop at a time
 
-  // The current loop. Written before `generation_` is raised, read after it is seen.
+  // The current loop in one word, so that taking an iteration and knowing which loop it belongs to are one
+  // step: loop number (16 bits) | n (24) | iterations taken (24). A loop ends when all its iterations are
+  // done, whether or not every worker has woken up for it; whoever has taken an iteration keeps it from
+  // ending, so `body_` is its own.
+  std::atomic<std::uint64_t> loop_{0};
+  std::atomic<std::int64_t> done_{0};
   const std::function<void(std::int64_t, int)>* body_ = nullptr;
-  std::int64_t end_ = 0;
   std::exception_ptr error_;
   std::mutex error_mutex_;
-  std::atomic<std::int64_t> next_{0};
-  std::atomic<int> busy_{0};
-  std::atomic<std::uint32_t> generation_{0};
   std::atomic<bool> stopping_{false};
 };
 

@@ -117,10 +117,14 @@ struct Ops {
   void (*linear)(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y);
   // x = round(x + y), in place.
   void (*add)(Stream&, Rows x, Rows y);
+  // y = x in y's format, rounded when that is narrower.
+  void (*convert)(Stream&, Rows x, Rows y);
 
   // --- text decoder ------------------------------------------------------------------------------------
   // y[t] = round(table[ids[t]]).
   void (*embed)(Stream&, std::span<const std::int32_t> ids, const Weight& table, Rows y);
+  // x[rows[i]] = from[i]: image features take the place of the embeddings of image tokens. One format.
+  void (*scatter_rows)(Stream&, Rows from, std::span<const std::int32_t> rows, Rows x);
   // y = round(x / sqrt(mean(x^2) + eps) * (1 + w)).
   void (*rms_norm)(Stream&, Rows x, std::span<const float> w, float eps, Rows y);
   // x = round(x + r), in place, then y = rms_norm(x).

@@ -7,7 +7,9 @@ namespace quire::QUIRE_ISA {
 
 void linear(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y);
 void add(Stream&, Rows x, Rows y);
+void convert(Stream&, Rows x, Rows y);
 void embed(Stream&, std::span<const std::int32_t> ids, const Weight& table, Rows y);
+void scatter_rows(Stream&, Rows from, std::span<const std::int32_t> rows, Rows x);
 void rms_norm(Stream&, Rows x, std::span<const float> w, float eps, Rows y);
 void add_rms_norm(Stream&, Rows x, Rows r, std::span<const float> w, float eps, Rows y);
 void swiglu(Stream&, Rows gate, Rows up, Rows y);

@@ -18,6 +18,21 @@ void add(Stream& s, Rows x, Rows y) {
   });
 }
 
+void convert(Stream& s, Rows x, Rows y) {
+  check_convert(x, y);
+  with_type(x.format, [&](auto t) {
+    using T = decltype(t);
+    with_type(y.format, [&](auto u) {
+      using U = decltype(u);
+      for_rows(s, x.rows, x.cols, [&](std::int64_t i) {
+        const T* from = row<T>(x, i);
+        U* to = row<U>(y, i);
+        for_lanes(x.cols, [&](std::int64_t j, int n) { store_lanes(to + j, load_lanes(from + j, n), n); });
+      });
+    });
+  });
+}
+
 void swiglu(Stream& s, Rows gate, Rows up, Rows y) {
   check_swiglu(gate, up, y);
   with_type(y.format, [&](auto t) {

@@ -29,6 +29,11 @@ void check_add(const Rows& x, const Rows& y) {
   check_rows("add", "y", y, x.rows, x.cols, x.format);
 }
 
+void check_convert(const Rows& x, const Rows& y) {
+  check_rows("convert", "x", x, x.rows, x.cols, x.format);
+  check_rows("convert", "y", y, x.rows, x.cols, y.format);
+}
+
 void check_swiglu(const Rows& gate, const Rows& up, const Rows& y) {
   check_rows("swiglu", "gate", gate, gate.rows, gate.cols, gate.format);
   check_rows("swiglu", "up", up, gate.rows, gate.cols, gate.format);
@@ -43,6 +48,12 @@ void reference::add(Stream&, Rows x, Rows y) {
   check_add(x, y);
   for (std::int64_t t = 0; t < x.rows; ++t)
     for (std::int64_t c = 0; c < x.cols; ++c) store(x, t, c, load(x, t, c) + load(y, t, c));
+}
+
+void reference::convert(Stream&, Rows x, Rows y) {
+  check_convert(x, y);
+  for (std::int64_t t = 0; t < x.rows; ++t)
+    for (std::int64_t c = 0; c < x.cols; ++c) store(y, t, c, load(x, t, c));
 }
 
 void reference::swiglu(Stream&, Rows gate, Rows up, Rows y) {

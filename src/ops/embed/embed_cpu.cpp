@@ -19,4 +19,14 @@ void embed(Stream& s, std::span<const std::int32_t> ids, const Weight& table, Ro
   });
 }
 
+void scatter_rows(Stream& s, Rows from, std::span<const std::int32_t> rows, Rows x) {
+  check_scatter_rows(from, rows, x);
+  const auto bytes = static_cast<std::size_t>(x.cols * size_of(x.format));
+  for_rows(s, from.rows, x.cols, [&](std::int64_t i) {
+    const std::int64_t to = rows[static_cast<std::size_t>(i)];
+    std::memcpy(static_cast<std::byte*>(x.data) + to * x.stride * size_of(x.format),
+                static_cast<const std::byte*>(from.data) + i * from.stride * size_of(from.format), bytes);
+  });
+}
+
 }  // namespace quire::QUIRE_ISA

@@ -1,0 +1,27 @@
+// The vision encoder: patches of a page in, one feature row for each image token out.
+#pragma once
+
+#include "model/step.h"
+#include "model/weights.h"
+
+namespace quire {
+
+class VisionModel {
+ public:
+  // All references must outlive the model.
+  VisionModel(const VisionConfig& config, const VisionWeights& weights, const Ops& ops, Format format);
+
+  // pixels [grid_height * grid_width, patch_dim] f32 in merge-block order -> features
+  // [grid_height * grid_width / merge^2, out_hidden]; their memory is `storage`, which is replaced.
+  // Throws Error{out_of_memory}.
+  Rows encode(Stream& stream, std::span<const float> pixels, int grid_height, int grid_width, Buffer& storage,
+              const Probe* probe = nullptr);
+
+ private:
+  const VisionConfig& config_;
+  const VisionWeights& weights_;
+  const Ops& ops_;
+  Format format_;
+};
+
+}  // namespace quire
