@@ -146,6 +146,8 @@ std::string Pdf::run(const char* program, std::vector<std::string> arguments, st
     fail(ErrorCode::invalid_input, "{}: the PDF is encrypted; {}", what,
          options_.password.empty() ? "give its password with --password"
                                    : "the password given with --password is wrong");
+  if (result.status != 0 && complains_of("the last page (0)"))
+    fail(ErrorCode::invalid_input, "{}: the PDF has no pages", what);
   if (result.status != 0)
     fail(ErrorCode::invalid_input, "{}: not a usable PDF: {}", what, last_line(result.errors));
   return std::move(result.output);
