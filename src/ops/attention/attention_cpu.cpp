@@ -125,7 +125,7 @@ void attention(Stream& s, const Attention& a) {
       dot_block(row<const A>(a.q, i0) + h * E, a.q.stride, rows, row<const A>(a.kv.k, 0) + column,
                 a.kv.k.stride, a.start + i0 + rows, E,
                 [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
-                  store_first(scores + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
+                  store4(scores + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
                 });
       finish_rows(scores, stride, rows, a.start + i0 + 1, 1, row<const A>(a.kv.v, 0) + column, a.kv.v.stride,
                   E, row<A>(a.out, i0) + h * E, a.out.stride);

@@ -90,15 +90,4 @@ inline void dot_block(const A* a, std::int64_t a_stride, std::int64_t rows, cons
   }
 }
 
-// The first n of four floats.
-inline void store_first(float* p, __m128 x, int n) {
-  if (n == 4) {
-    _mm_storeu_ps(p, x);
-  } else {
-    float four[4];
-    _mm_storeu_ps(four, x);
-    for (int i = 0; i < n; ++i) p[i] = four[i];
-  }
-}
-
 }  // namespace quire::QUIRE_ISA

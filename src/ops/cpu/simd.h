@@ -103,6 +103,10 @@ inline Vf round_to_bf16(Vf x) {
   return widen(narrow(x));
 }
 
+inline std::int64_t narrow4(__m128 x) {
+  return _mm_cvtsi128_si64(reinterpret_cast<__m128i>(_mm_cvtneps_pbh(x)));
+}
+
 inline __m256 halves(Vf x) {
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
 }
@@ -225,6 +229,10 @@ inline Vf round_to_bf16(Vf x) {
   return widen(narrow(x));
 }
 
+inline std::int64_t narrow4(__m128 x) {
+  return _mm_cvtsi128_si64(narrow(_mm256_castps128_ps256(x)));
+}
+
 inline __m256 halves(Vf x) {
   return x;
 }
@@ -271,6 +279,27 @@ inline float max_lane(Vf x) {
   float m = lane[0];
   for (int i = 1; i < kLanes; ++i) m = lane[i] > m ? lane[i] : m;
   return m;
+}
+
+inline __m128 load4(const float* p, int n) {
+  if (n == 4) return _mm_loadu_ps(p);
+  float four[4] = {};
+  std::memcpy(four, p, static_cast<std::size_t>(n) * sizeof(float));
+  return _mm_loadu_ps(four);
+}
+// The first n <= 4 of four sums, rounded when T is bf16.
+inline void store4(float* p, __m128 x, int n) {
+  if (n == 4) {
+    _mm_storeu_ps(p, x);
+  } else {
+    float four[4];
+    _mm_storeu_ps(four, x);
+    std::memcpy(p, four, static_cast<std::size_t>(n) * sizeof(float));
+  }
+}
+inline void store4(bf16* p, __m128 x, int n) {
+  const std::int64_t four = narrow4(x);
+  std::memcpy(p, &four, n == 4 ? 4 * sizeof(bf16) : static_cast<std::size_t>(n) * sizeof(bf16));
 }
 
 // The round of the contracts in ops.h: to T.

@@ -105,7 +105,7 @@ void load_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::int64
   }
   const auto gram = [&](const float* left, float* out) {
     dot_block(left, Ek, C, c.k, Ek, C, Ek, [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
-      store_first(out + i * kChunk + j, sums, n);
+      store4(out + i * kChunk + j, sums, n);
     });
   };
   gram(c.k, c.kk);

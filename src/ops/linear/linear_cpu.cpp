@@ -18,17 +18,8 @@ void linear_block(const Rows& x, const Weight& w, const float* bias, const Rows&
   const W* weights = static_cast<const W*>(w.data) + out0 * w.in;
   dot_block(row<const X>(x, row0), x.stride, rows, weights, w.in, outs, w.in,
             [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
-              Y* out = row<Y>(y, row0 + i) + out0 + j;
-              float four[4];
-              _mm_storeu_ps(four, sums);
-              for (int l = 0; l < n; ++l) {
-                const float v = bias ? four[l] + bias[out0 + j + l] : four[l];
-                if constexpr (sizeof(Y) == sizeof(bf16)) {
-                  out[l] = to_bf16(v);
-                } else {
-                  out[l] = v;
-                }
-              }
+              const __m128 b = bias ? load4(bias + out0 + j, n) : _mm_setzero_ps();
+              store4(row<Y>(y, row0 + i) + out0 + j, _mm_add_ps(sums, b), n);
             });
 }
 
