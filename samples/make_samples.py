@@ -95,15 +95,15 @@ REPORT = [[
                   "low and less water is to be had."),
 ]]
 SCAN = [
-    ("heading1", "Notice to All Members"),
+    ("heading1", "Letter to the Club"),
     ("paragraph", "The next meeting of the club will be held in the great hall on Friday, June 19, at half "
                   "past seven in the evening."),
     ("paragraph", "The following will be discussed:"),
     ("numbers", ["The state of the garden and the walls", "The price of the new boat",
                  "The journey to the sea in August"]),
-    ("paragraph", "Any member who is not able to come may send a letter to the office before the day of "
-                  "the meeting."),
-    ("pairs", [("Phone", "+44 131 555 0163"), ("Email", "mary.young@example.org")]),
+    ("paragraph", "If you are not able to be there, please write to us before that day. The hall is open "
+                  "from six."),
+    ("pairs", [("Phone", "+44 131 555 0163"), ("Date", "May 20, 2026")]),
 ]
 
 
@@ -231,16 +231,16 @@ def photograph(page, seed):
     """What a phone would make of a printed page: a slight turn, uneven light, soft focus, noise."""
     rng = random.Random(seed)
     width, height = page.size
-    page = page.rotate(0.6, Image.Resampling.BICUBIC, fillcolor=255)
-    page = page.filter(ImageFilter.GaussianBlur(0.6))
-    # Light falls from the upper left: paper from 250 down to about 205.
+    page = page.rotate(0.4, Image.Resampling.BICUBIC, fillcolor=255)
+    page = page.filter(ImageFilter.GaussianBlur(0.3))
+    # Light falls from the upper left: paper from 252 down to 228.
     light = Image.new("L", (2, 2))
-    light.putdata([250, 236, 228, 205])
+    light.putdata([252, 246, 242, 228])
     page = ImageChops.multiply(page, light.resize((width, height), Image.Resampling.BICUBIC))
     # Ink is never quite black, and the sensor adds noise to each channel.
     channels = []
-    for tint in (1.0, 0.985, 0.945):
-        noisy = bytes(min(255, max(0, round((28 + v * 227 / 255) * tint + rng.gauss(0, 4))))
+    for tint in (1.0, 0.99, 0.96):
+        noisy = bytes(min(255, max(0, round((20 + v * 235 / 255) * tint + rng.gauss(0, 2))))
                       for v in page.tobytes())
         channels.append(Image.frombytes("L", page.size, noisy))
     return Image.merge("RGB", channels)
@@ -265,8 +265,8 @@ def main():
         page.save(os.path.join(folder, name + ".png"), optimize=True)
         save(name + ".md", markdown(blocks))
 
-    scan = photograph(draw(SCAN, 768, 736, SANS, 24, 40), seed=1)
-    scan.save(os.path.join(folder, "scan.jpg"), quality=80)
+    scan = photograph(draw(SCAN, 768, 664, SANS, 26, 40), seed=1)
+    scan.save(os.path.join(folder, "scan.jpg"), quality=85)
     save("scan.md", markdown(SCAN))
 
     width, height = 420, 560  # points

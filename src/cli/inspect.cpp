@@ -1,0 +1,168 @@
+// quire inspect: what a model directory holds, and what a request on it costs in memory.
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "cli/commands.h"
+#include "cli/model_directory.h"
+#include "core/error.h"
+#include "io/safetensors.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "text/tokenizer.h"
+#include "vision/preprocess.h"
+
+namespace quire {
+namespace {
+
+std::string with_commas(std::int64_t n) {
+  std::string digits = std::to_string(n);
+  for (int at = static_cast<int>(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(static_cast<std::size_t>(at), ",");
+  return digits;
+}
+
+std::string size_text(double bytes) {
+  static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (bytes >= 1024 && unit + 1 < kUnits.size()) bytes /= 1024, ++unit;
+  return fmt::format("{:.{}f} {}", bytes, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+std::int64_t bytes_of(const Tensor& tensor) {
+  return tensor.elements() * size_of(tensor.dtype);
+}
+
+// What part of the model a tensor belongs to, by its name.
+std::string_view kind_of(std::string_view name) {
+  static constexpr std::array<std::array<std::string_view, 2>, 7> kKinds = {{
+      {"visual.", "vision encoder"},
+      {"mtp.", "multi-token prediction (not used)"},
+      {"embed_tokens", "token embedding"},
+      {"lm_head", "output head"},
+      {".self_attn.", "full attention"},
+      {".linear_attn.", "linear attention"},
+      {".mlp.", "MLP"},
+  }};
+  for (const auto& [part, kind] : kKinds)
+    if (name.find(part) != std::string_view::npos || name.starts_with(part)) return kind;
+  return "norms";
+}
+
+void print_line(std::string_view label, const std::string& value) {
+  fmt::print("{:<18}{}\n", label, value);
+}
+
+void print_tensors(const Checkpoint& checkpoint) {
+  for (const auto& [name, tensor] : checkpoint.tensors())
+    fmt::print("{}\t{}\t{}\t{}\n", name, to_string(tensor.dtype), shape_string(tensor.shape),
+               bytes_of(tensor));
+}
+
+void print_sizes(const Checkpoint& checkpoint) {
+  struct Sum {
+    std::string_view kind;
+    std::int64_t elements = 0, bytes = 0;
+  };
+  std::vector<Sum> sums;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    const std::string_view kind = kind_of(name);
+    auto sum = std::find_if(sums.begin(), sums.end(), [&](const Sum& s) { return s.kind == kind; });
+    if (sum == sums.end()) sum = sums.insert(sums.end(), Sum{.kind = kind});
+    sum->elements += tensor.elements();
+    sum->bytes += bytes_of(tensor);
+  }
+  std::sort(sums.begin(), sums.end(), [](const Sum& a, const Sum& b) { return a.bytes > b.bytes; });
+  for (const Sum& sum : sums)
+    fmt::print("  {:<34}{:>16} {:>12}\n", sum.kind, with_commas(sum.elements),
+               size_text(static_cast<double>(sum.bytes)));
+}
+
+void print_architecture(const ModelConfig& config) {
+  const TextConfig& t = config.text;
+  const VisionConfig& v = config.vision;
+  const auto full = std::count(t.layer_types.begin(), t.layer_types.end(), LayerKind::full_attention);
+  print_line("text", fmt::format("{} layers ({} linear attention, {} full attention), hidden {}, MLP {}",
+                                 t.num_hidden_layers, t.num_hidden_layers - full, full, t.hidden_size,
+                                 t.intermediate_size));
+  print_line("  full attention",
+             fmt::format("{} heads of {}, {} key/value heads, {} rotary dimensions", t.num_attention_heads,
+                         t.head_dim, t.num_key_value_heads, t.rotary_dim));
+  print_line("  linear attention",
+             fmt::format("gated DeltaNet, {} key heads of {}, {} value heads of {}, convolution over {}",
+                         t.linear_num_key_heads, t.linear_key_head_dim, t.linear_num_value_heads,
+                         t.linear_value_head_dim, t.linear_conv_kernel_dim));
+  print_line("vision",
+             fmt::format("{} blocks, hidden {}, MLP {}, {} heads of {}, patches of {}, merged {}x{}", v.depth,
+                         v.hidden_size, v.intermediate_size, v.num_heads, v.head_dim(), v.patch_size,
+                         v.spatial_merge_size, v.spatial_merge_size));
+  print_line("output head", config.tie_word_embeddings ? "the token embedding" : "a matrix of its own");
+  print_line("context", fmt::format("{} tokens", with_commas(t.max_position_embeddings)));
+}
+
+// What one request holds while it runs, as bf16 keys and values, f32 states and bf16 convolution rows.
+void print_request_memory(const TextConfig& t, const PreprocessConfig& p) {
+  const auto full = std::count(t.layer_types.begin(), t.layer_types.end(), LayerKind::full_attention);
+  const std::int64_t linear = t.num_hidden_layers - full;
+  const std::int64_t per_token = full * 2 * t.num_key_value_heads * t.head_dim * 2;
+  const std::int64_t state =
+      linear * (std::int64_t{4} * t.linear_num_value_heads * t.linear_key_head_dim * t.linear_value_head_dim +
+                std::int64_t{2} * t.conv_dim() * (t.linear_conv_kernel_dim - 1));
+  const std::int64_t side = std::int64_t{p.patch_size} * p.merge_size;
+  print_line("a request",
+             fmt::format("{} of keys and values a token, {} of state",
+                         size_text(static_cast<double>(per_token)), size_text(static_cast<double>(state))));
+  print_line("a page", fmt::format("{} to {} pixels: at most {} image tokens", with_commas(p.min_pixels),
+                                   with_commas(p.max_pixels), with_commas(p.max_pixels / (side * side))));
+}
+
+void print_tokenizer(const std::filesystem::path& model, const ModelConfig& config) {
+  const Tokenizer tokenizer = Tokenizer::from_file(model / "tokenizer.json");
+  std::string stops;
+  for (const std::int32_t id : config.stop_token_ids)
+    stops += fmt::format("{}{} ({})", stops.empty() ? "" : ", ", tokenizer.token_bytes(id), id);
+  print_line("tokenizer", fmt::format("{} entries; stops at {}", with_commas(tokenizer.vocab_size()), stops));
+}
+
+int run(const std::string& given, bool tensors) {
+  const std::filesystem::path model = find_model(given);
+  if (tensors) {
+    print_tensors(Checkpoint(model));
+    return kExitOk;
+  }
+  const ModelConfig config = ModelConfig::from_directory(model);
+  const ModelWeights weights(model, config);
+  print_line("model", model.string());
+  print_line("architecture", "Qwen3.5: gated DeltaNet and attention, vision encoder");
+  print_line("parameters", with_commas(weights.parameters()));
+  print_line("weight files", size_text(static_cast<double>(weights.mapped_bytes())));
+  print_sizes(Checkpoint(model));
+  print_architecture(config);
+  print_request_memory(config.text, PreprocessConfig::from_directory(model));
+  print_tokenizer(model, config);
+  return kExitOk;
+}
+
+}  // namespace
+
+int inspect_command(int argc, char** argv) {
+  std::string model;
+  bool tensors = false;
+  CLI::App app("Tells what a model directory holds.", "quire inspect");
+  app.add_option("MODEL", model, "Hugging Face directory (default: $QUIRE_MODEL, else models/quire-mini)");
+  app.add_flag("--tensors", tensors, "List every tensor: name, type, shape, bytes");
+  app.footer("Exit code: 0, or 2 when the directory is not a model that Quire can run.");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    fmt::print("{}", app.help());
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    fail(ErrorCode::invalid_input, "inspect: {} (see quire inspect --help)", error.what());
+  }
+  return run(model, tensors);
+}
+
+}  // namespace quire

@@ -1,0 +1,299 @@
+#include "doc/parse.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/error.h"
+#include "doc/repetition.h"
+#include "doc/stitch.h"
+#include "io/file.h"
+
+namespace quire {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::size_t kPageDigits = 6;  // of the file name of a page's record
+
+std::string page_label(const Input& input, const PageRecord& page, int pages) {
+  if (page.page == 0 || (pages == 1 && page.page == 1)) return input.name;
+  return fmt::format("{} page {}", input.name, page.page);
+}
+
+// The engine's answer as a record. A page is ok only when the model itself came to an end.
+void record_result(const Result& result, const RepetitionDetector& repetition, bool repeats,
+                   PageRecord& record) {
+  record.text = result.text;
+  record.tokens = static_cast<int>(result.tokens.size());
+  record.image_tokens = result.image_tokens;
+  record.finish_reason = to_string(result.finish_reason);
+  record.mean_logprob = result.mean_logprob;
+  record.min_logprob = result.min_logprob;
+  record.seconds.preprocess = result.seconds.preprocess;
+  record.seconds.vision = result.seconds.vision;
+  record.seconds.prefill = result.seconds.prefill;
+  record.seconds.decode = result.seconds.decode;
+  if (repeats) {
+    record.status = PageStatus::truncated;
+    record.reason = "repetition";
+    record.text.resize(std::min(record.text.size(), repetition.bytes_to_keep()));
+  } else if (result.finish_reason != FinishReason::stop) {
+    record.status = PageStatus::truncated;
+    record.reason = record.finish_reason;
+  } else if (record.text.find_first_not_of(" \t\r\n") == std::string::npos) {
+    record.status = PageStatus::blank;
+    record.reason = "empty";
+  } else {
+    record.status = PageStatus::ok;
+  }
+}
+
+void create_folder(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) fail(ErrorCode::io, "{}: cannot create the folder: {}", folder.string(), error.message());
+}
+
+// Nothing but what Quire itself wrote there: the folder stays when it holds anything else.
+void remove_page_records(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> records;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().stem().string();
+    if (entry->path().extension() == ".json" && name.size() == kPageDigits &&
+        name.find_first_not_of("0123456789") == std::string::npos)
+      records.push_back(entry->path());
+  }
+  for (const fs::path& record : records) fs::remove(record, error);
+  if (fs::is_empty(folder, error)) fs::remove(folder, error);
+}
+
+// One line of --timings.
+std::string timings_line(std::string_view label, const PageSeconds& seconds, std::int64_t tokens) {
+  return fmt::format(
+      "{}: decode image {:.1f} ms, preprocess {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, "
+      "decode {:.1f} ms ({} tokens, {:.1f} tokens/s)",
+      label, 1e3 * seconds.decode_image, 1e3 * seconds.preprocess, 1e3 * seconds.vision,
+      1e3 * seconds.prefill, 1e3 * seconds.decode, tokens,
+      seconds.decode > 0 ? static_cast<double>(tokens) / seconds.decode : 0);
+}
+
+class Run {
+ public:
+  Run(const ParseJob& job, const std::function<Result(const Request&)>& generate,
+      const std::function<void(std::string_view)>& write, Progress& progress, std::stop_token stop)
+      : job_(job),
+        generate_(generate),
+        write_(write),
+        progress_(progress),
+        stop_(std::move(stop)),
+        names_(output_names(job.inputs)),
+        stream_(job.inputs, job.pages) {}
+
+  ParseTotals run() {
+    while (std::optional<Page> page = stream_.next(stop_)) {
+      if (document_.pages.empty()) begin_document(*page);
+      std::optional<PageRecord> record = parse_page(*page);
+      if (!record) break;
+      finish_page(*page, std::move(*record));
+      if (static_cast<int>(document_.pages.size()) == page->pages || page->number == 0)
+        finish_document(page->input);
+    }
+    totals_.interrupted = stop_.stop_requested();
+    if (totals_.interrupted) tell_interruption();
+    if (job_.timings && totals_.pages() > 0) progress_.note(timings_line("all pages", seconds_, tokens_));
+    return totals_;
+  }
+
+ private:
+  bool to_files() const { return !job_.folder.empty(); }
+
+  fs::path output(std::size_t input, std::string_view extension) const {
+    return job_.folder / (names_[input] + std::string(extension));
+  }
+
+  fs::path page_folder(std::size_t input) const { return output(input, ".quire"); }
+
+  void begin_document(const Page& page) {
+    input_ = page.input;
+    document_ = {.input = job_.inputs[page.input].name,
+                 .input_hash = page.input_hash,
+                 .input_bytes = page.input_bytes,
+                 .run = job_.run,
+                 .pages = {}};
+    if (to_files()) {
+      // Page records of an earlier run, perhaps of another document, must not mix with those of this one.
+      remove_page_records(page_folder(page.input));
+      create_folder(page_folder(page.input));
+    } else if (job_.inputs.size() > 1 && job_.format == OutputFormat::markdown) {
+      write(fmt::format("{}<!-- {} -->\n\n", wrote_ ? "\n" : "", one_line(document_.input)));
+      wrote_ = false;  // no blank line before the first page
+    }
+  }
+
+  // Nothing when the run was stopped meanwhile.
+  std::optional<PageRecord> parse_page(const Page& page) {
+    PageRecord record;
+    record.page = page.number;
+    record.width = page.image.width;
+    record.height = page.image.height;
+    record.ink = page.ink.share;
+    record.seconds.decode_image = page.decode_seconds;
+    if (!page.error.empty()) {
+      record.reason = page.error;
+    } else if (page.ink.uniform) {
+      // Asked for text that is not there, a language model invents some.
+      record.status = PageStatus::blank;
+      record.reason = "uniform";
+    } else {
+      return generate(page, std::move(record));
+    }
+    return record;
+  }
+
+  std::optional<PageRecord> generate(const Page& page, PageRecord record) {
+    const std::string label = page_label(job_.inputs[page.input], record, page.pages);
+    RepetitionDetector repetition;
+    bool repeats = false;
+    std::size_t characters = 0;
+    Request request = job_.request;
+    request.image = {page.image.rgb.data(), page.image.width, page.image.height};
+    request.on_text = [&](std::string_view text) {
+      for (const char c : text) characters += (c & 0xC0) != 0x80;
+      progress_.page_running(label, characters, stream_.total());
+      repeats = repetition.push(text);
+      return !repeats && !stop_.stop_requested();
+    };
+    progress_.page_running(label, 0, stream_.total());
+    try {
+      const Result result = generate_(request);
+      if (result.finish_reason == FinishReason::cancelled && !repeats) return std::nullopt;
+      record_result(result, repetition, repeats, record);
+    } catch (const std::exception& error) {
+      record.status = PageStatus::failed;
+      record.reason = error.what();
+    }
+    return record;
+  }
+
+  void finish_page(const Page& page, PageRecord record) {
+    const std::string label = page_label(job_.inputs[page.input], record, page.pages);
+    if (to_files() && record.page > 0) {
+      write_file_atomically(page_folder(page.input) / fmt::format("{:0{}}.json", record.page, kPageDigits),
+                            page_to_json(document_, record));
+    } else if (!to_files() && job_.format == OutputFormat::markdown) {
+      write((wrote_ ? "\n" : "") + page_markdown(record));
+      wrote_ = true;
+    }
+    switch (record.status) {
+      case PageStatus::ok:
+        ++totals_.ok;
+        break;
+      case PageStatus::truncated:
+        ++totals_.truncated;
+        progress_.problem(fmt::format("{}: truncated: {}", label, record.reason));
+        break;
+      case PageStatus::blank:
+        ++totals_.blank;
+        break;
+      case PageStatus::failed:
+        ++totals_.failed;
+        progress_.problem(fmt::format("{}: {}", label, record.reason));
+        break;
+    }
+    seconds_ += record.seconds;
+    tokens_ += record.tokens;
+    progress_.page_done(label,
+                        fmt::format("{}, {} tokens, {:.2f} s", to_string(record.status), record.tokens,
+                                    record.seconds.total()),
+                        stream_.total());
+    if (job_.timings) progress_.note(timings_line(label, record.seconds, record.tokens));
+    document_.pages.push_back(std::move(record));
+  }
+
+  void finish_document(std::size_t input) {
+    const bool with_text = job_.format == OutputFormat::json;
+    if (!to_files()) {
+      if (with_text) write(to_json(document_, true, true));
+    } else {
+      if (!with_text) write_file_atomically(output(input, ".md"), stitch(document_.pages));
+      write_file_atomically(output(input, ".json"), to_json(document_, with_text, false));
+      // A later run that repeats the pages that went wrong needs the text of the others.
+      const bool complete = std::all_of(document_.pages.begin(), document_.pages.end(), [](const auto& p) {
+        return p.status == PageStatus::ok || p.status == PageStatus::blank;
+      });
+      if (complete || document_.pages.front().page == 0) remove_page_records(page_folder(input));
+    }
+    document_.pages.clear();
+  }
+
+  void write(std::string_view text) {
+    progress_.clear();
+    write_(text);
+  }
+
+  void tell_interruption() {
+    if (document_.pages.empty()) {
+      progress_.problem(fmt::format("interrupted after {} pages", totals_.pages()));
+    } else if (to_files()) {
+      progress_.problem(fmt::format("interrupted: {} finished pages of {} are kept in {}",
+                                    document_.pages.size(), document_.input, page_folder(input_).string()));
+    } else {
+      progress_.problem(
+          fmt::format("interrupted after {} pages of {}", document_.pages.size(), document_.input));
+    }
+  }
+
+  const ParseJob& job_;
+  const std::function<Result(const Request&)>& generate_;
+  const std::function<void(std::string_view)>& write_;
+  Progress& progress_;
+  std::stop_token stop_;
+  std::vector<std::string> names_;
+  PageStream stream_;
+
+  std::size_t input_ = 0;    // of document_
+  DocumentRecord document_;  // in hand; its pages are empty between two documents
+  bool wrote_ = false;       // a page stands on standard output already
+  ParseTotals totals_;
+  PageSeconds seconds_;
+  std::int64_t tokens_ = 0;
+};
+
+}  // namespace
+
+ParseTotals parse(const ParseJob& job, const std::function<Result(const Request&)>& generate,
+                  const std::function<void(std::string_view)>& write, Progress& progress,
+                  std::stop_token stop) {
+  if (!job.folder.empty()) create_folder(job.folder);
+  return Run(job, generate, write, progress, std::move(stop)).run();
+}
+
+std::vector<std::string> output_names(const std::vector<Input>& inputs) {
+  std::map<std::string, int> uses;
+  const auto stem = [](const Input& input) {
+    return input.path == "-" ? input.name : input.path.stem().string();
+  };
+  for (const Input& input : inputs) ++uses[stem(input)];
+
+  // Names that are unique stay as they are, whatever the others must become.
+  std::set<std::string> taken;
+  for (const auto& [name, count] : uses)
+    if (count == 1) taken.insert(name);
+  std::vector<std::string> names;
+  for (const Input& input : inputs) {
+    std::string name = stem(input);
+    if (uses[name] > 1) {
+      if (input.path != "-") name = input.path.filename().string();
+      const std::string first = name;
+      for (int n = 2; !taken.insert(name).second; ++n) name = fmt::format("{}-{}", first, n);
+    }
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+}  // namespace quire

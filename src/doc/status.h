@@ -1,0 +1,68 @@
+// How a page went, and telling people about it while a run goes on.
+#pragma once
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+#include "doc/pages.h"
+
+namespace quire {
+
+// An open enumeration: more may be added.
+enum class PageStatus {
+  ok,         // the model read the page and said it was done
+  truncated,  // the text is cut off: token or time limit, or it had begun to repeat itself
+  blank,      // there is nothing to read on the page
+  failed,     // no text, for a stated reason
+};
+std::string_view to_string(PageStatus status);
+
+// Progress on a terminal is one line that changes in place; elsewhere one line for each page. What goes wrong
+// is always told in a line of its own, "quire: FILE: message".
+class Progress {
+ public:
+  enum class Style { quiet, lines, live };
+
+  // quiet when asked for; live when `stream` is a terminal.
+  static Style style_for(std::FILE* stream, bool quiet);
+
+  Progress(std::FILE* stream, Style style) : stream_(stream), style_(style), start_(Clock::now()) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // "quire: " + message, made one printable line. Always shown.
+  void problem(std::string_view message);
+  // A line, unless quiet.
+  void note(std::string_view message);
+
+  // A page is being worked on: `characters` so far. Shown at most five times a second, on a terminal.
+  void page_running(std::string_view page, std::size_t characters, PageStream::Total total);
+  // A page is done; `summary` follows its name in the line.
+  void page_done(std::string_view page, std::string_view summary, PageStream::Total total);
+
+  // Removes the changing line, so that something else can be printed.
+  void clear();
+
+  double seconds() const;
+  int pages_done() const { return done_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::string counts(PageStream::Total total) const;
+  void show(std::string line);
+
+  std::FILE* stream_;
+  Style style_;
+  Clock::time_point start_;
+  Clock::time_point shown_{};
+  int done_ = 0;
+  bool line_is_open_ = false;
+};
+
+// Text as one line for a terminal: line breaks become "; ", other control characters "?".
+std::string one_line(std::string_view text);
+
+}  // namespace quire
