@@ -148,32 +148,41 @@ struct Rounded {
   std::int64_t length = 1;
   int roundings = 1;
   double intermediate = 0;
+  double typical = 0;  // size of a typical result; 0: that of those at hand
 
   double sum() const {
     return 8 * 0x1p-24 * std::sqrt(static_cast<double>(std::max<std::int64_t>(length, 1)));
   }
-  Tolerance tolerance() const {
-    const double last_place = 2 * unit_roundoff(a), relative = sum() + roundings * last_place;
-    const double absolute = sum() + intermediate * last_place;
-    return {absolute, relative, (absolute + relative) * (absolute + relative) / 2};
-  }
-  // A value falls to the other side only when it lies within the sum's error of a boundary, and boundaries
-  // are at least u apart. So nearly all bf16 results are equal; truncation, or a rounding left out, shows
-  // here.
-  double unequal(double values) const { return 4 + values * roundings * sum() / unit_roundoff(a); }
 };
+
+inline double root_mean_square(std::span<const float> x) {
+  double sum = 0, count = 0;
+  for (float v : x)
+    if (std::isfinite(v)) sum += double{v} * v, ++count;
+  return count > 0 ? std::sqrt(sum / count) : 0;
+}
 
 inline testing::AssertionResult matches(std::span<const float> actual, std::span<const float> expected,
                                         Rounded rounded) {
-  const testing::AssertionResult close = compare(actual, expected, rounded.tolerance());
+  const double u = unit_roundoff(rounded.a), last_place = 2 * u, at_hand = root_mean_square(expected);
+  const double stretch = at_hand > 0 ? std::max(1.0, rounded.typical / at_hand) : 1;
+  const double absolute = stretch * (rounded.sum() + rounded.intermediate * last_place);
+  const double relative = rounded.sum() + rounded.roundings * last_place, worst = absolute + relative;
+  const testing::AssertionResult close = compare(actual, expected, {absolute, relative, worst * worst / 2});
   if (!close || rounded.a == Format::f32) return close;
-  std::size_t unequal = 0;
-  for (std::size_t i = 0; i < actual.size(); ++i)
-    unequal += !(actual[i] == expected[i] || (std::isnan(actual[i]) && std::isnan(expected[i])));
-  const double allowed = rounded.unequal(static_cast<double>(actual.size()));
-  if (static_cast<double>(unequal) <= allowed) return close;
-  return testing::AssertionFailure() << unequal << " of " << actual.size()
-                                     << " values are not equal, allowed " << allowed;
+  // A bf16 value falls to the other side only when it lies within its f32 error of a boundary, and boundaries
+  // are at least u apart. So nearly all are equal; truncation, or a rounding left out, shows here.
+  double unequal = 0, allowed = 4;
+  for (std::size_t i = 0; i < actual.size(); ++i) {
+    const double size = std::abs(expected[i]);
+    if (!std::isfinite(size)) continue;
+    unequal += actual[i] != expected[i];
+    const double error = rounded.sum() * (stretch * at_hand + size);
+    allowed += size > 0 ? std::min(1.0, rounded.roundings * error / (u * size)) : 1;
+  }
+  if (unequal <= allowed) return close;
+  return testing::AssertionFailure() << fmt::format("{} of {} values are not equal, allowed {:.1f}", unequal,
+                                                    actual.size(), allowed);
 }
 inline testing::AssertionResult matches(const Matrix& actual, const Matrix& expected, Rounded rounded) {
   if (!actual.padding_untouched()) return testing::AssertionFailure() << "wrote between the rows";

@@ -27,6 +27,33 @@ TEST_P(Embed, CopiesRowsRounded) {
     }
 }
 
+TEST_P(Embed, ScattersRows) {
+  for (std::int64_t width : {1, 7, 33})
+    for (std::int64_t n : {0, 1, 5, 64}) {
+      const Matrix from = random_matrix(random, format(), n, width);
+      Matrix x = random_matrix(random, format(), 70, width), expected = x;
+      std::vector<std::int32_t> rows;
+      for (std::int64_t i = 0; i < n; ++i) {
+        rows.push_back(static_cast<std::int32_t>((i * 23 + 69) % 70));
+        for (std::int64_t c = 0; c < width; ++c) expected.set(rows[i], c, from.get(i, c));
+      }
+      ops().scatter_rows(stream(3), from, rows, x);
+      EXPECT_TRUE(same_bits(x, expected)) << n << " rows of " << width;
+      EXPECT_TRUE(x.padding_untouched());
+    }
+}
+
+TEST_P(Embed, RejectsRowsOutsideTheTarget) {
+  const Matrix from = random_matrix(random, format(), 2, 8), narrow = random_matrix(random, format(), 2, 7);
+  Matrix x = random_matrix(random, format(), 4, 8);
+  const std::vector<std::int32_t> good = {3, 0}, negative = {0, -1}, past = {4, 0}, one = {0};
+  EXPECT_NO_THROW(ops().scatter_rows(stream(), from, good, x));
+  EXPECT_THROW(ops().scatter_rows(stream(), from, negative, x), Error);
+  EXPECT_THROW(ops().scatter_rows(stream(), from, past, x), Error);
+  EXPECT_THROW(ops().scatter_rows(stream(), from, one, x), Error);
+  EXPECT_THROW(ops().scatter_rows(stream(), narrow, good, x), Error);
+}
+
 TEST_P(Embed, RejectsIdsOutsideTheTable) {
   const Matrix table = random_matrix(random, format(), 4, 8, 1, 0);
   Matrix y(format(), 2, 8);
