@@ -8,6 +8,7 @@ import pathlib
 import random
 
 import strings
+import templates
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -48,6 +49,16 @@ def tokenizer_fixture(path, tokenizer_json, data, decodes):
         json.dump(fixture, file, ensure_ascii=False, separators=(",", ":"))
 
 
+def template_fixture(path, sources):
+    """What Jinja2 renders of the templates in templates.py and of `sources`."""
+    import jinja2
+
+    fixture = {"made_by": f"tests/text/fixtures.py, Jinja2 {jinja2.__version__}", **templates.fixture(sources)}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(fixture, file, ensure_ascii=False, separators=(",", ":"))
+    return fixture
+
+
 def added_tokens(tokenizer_json):
     return [token["content"] for token in json.loads(pathlib.Path(tokenizer_json).read_text())["added_tokens"]]
 
@@ -61,6 +72,8 @@ def main():
     sample = [item for i, item in enumerate(sample) if len(item) < 48 or i % 100 == 0][:2000]
     tokenizer_fixture(data / "tokenizer.json", mini, sample, 200)
     print(f"{len(sample)} strings, {(data / 'tokenizer.json').stat().st_size} bytes")
+    made = template_fixture(data / "templates.json", [])
+    print(f"{len(made['cases'])} renderings, {(data / 'templates.json').stat().st_size} bytes")
 
 
 if __name__ == "__main__":
