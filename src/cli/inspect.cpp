@@ -52,7 +52,7 @@ std::string_view kind_of(std::string_view name) {
 }
 
 void print_line(std::string_view label, const std::string& value) {
-  fmt::print("{:<18}{}\n", label, value);
+  fmt::print("{:<20}{}\n", label, value);
 }
 
 void print_tensors(const Checkpoint& checkpoint) {
