@@ -42,7 +42,7 @@ void on_read(png_structp png, png_bytep to, std::size_t bytes) {
   self.rest = self.rest.subspan(bytes);
 }
 
-// Up to the pixels, with all transformations to 8-bit RGB or RGBA set. False on an error.
+// Up to the pixels. False on an error.
 bool open(Png& self) {
   self.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &self, on_error, on_warning);
   if (!self.png) return false;
@@ -56,6 +56,12 @@ bool open(Png& self) {
   png_set_chunk_malloc_max(self.png, kMaxChunkBytes);
   png_set_crc_action(self.png, PNG_CRC_QUIET_USE, PNG_CRC_QUIET_USE);
   png_read_info(self.png, self.info);
+  return true;
+}
+
+// Sets the transformations to 8-bit RGB or RGBA and takes the memory for a row. False on an error.
+bool start_rows(Png& self) {
+  if (setjmp(png_jmpbuf(self.png))) return false;
   png_set_expand(self.png);  // palette to RGB, 1, 2 and 4 bits to 8, tRNS to alpha
   png_set_scale_16(self.png);
   png_set_gray_to_rgb(self.png);
@@ -103,6 +109,8 @@ DecodedImage decode_png(const ImageSource& source) {
   if (!open(self)) source.reject(ErrorCode::invalid_input, self.message);
   const std::int64_t width = png_get_image_width(self.png, self.info);
   const std::int64_t height = png_get_image_height(self.png, self.info);
+  source.check_size(width, height);
+  if (!start_rows(self)) source.reject(ErrorCode::invalid_input, self.message);
   const int channels = png_get_channels(self.png, self.info);
   const bool alpha = channels == 4;
   const bool interlaced = png_get_interlace_type(self.png, self.info) != PNG_INTERLACE_NONE;
