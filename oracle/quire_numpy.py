@@ -106,11 +106,15 @@ class Model:
 class Tokenizer:
     """Byte-level BPE: every byte is one printable character of the vocabulary (the GPT-2 map)."""
 
-    def __init__(self, j):
+    @staticmethod
+    def char_of_bytes():
         keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
         rest = [b for b in range(256) if b not in keep]
-        self.byte_of = {chr(b): b for b in keep} | {chr(256 + i): b for i, b in enumerate(rest)}
-        self.char_of = {b: c for c, b in self.byte_of.items()}
+        return {b: chr(b) for b in keep} | {b: chr(256 + i) for i, b in enumerate(rest)}
+
+    def __init__(self, j):
+        self.char_of = self.char_of_bytes()
+        self.byte_of = {c: b for b, c in self.char_of.items()}
         self.vocab = j["model"]["vocab"]
         self.special = {t["content"]: t["id"] for t in j["added_tokens"]}
         self.text_of = {i: s for s, i in self.vocab.items()}

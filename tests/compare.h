@@ -51,10 +51,12 @@ inline Tolerance rounded_sum(Format a, std::int64_t length) {
   return {sum, error, error * error / 2};
 }
 
-// A chain of `roundings` operations one after the other, each a rounded_sum of at most `length` terms. An
-// error of one operation passes through the next ones about unchanged in size (norms keep activations at unit
-// size), and errors are independent, so they add as a square root; 8 standard deviations for one element
-// among many, 3 for the whole array.
+// A chain of `roundings` operations one after the other, each a rounded_sum of at most `length` terms. Two
+// programs that round in the same places still drift apart by about one rounding an operation: a difference
+// in the last bits of a sum tips a few roundings, and those tip more further on. Such an error passes through
+// the next operations about unchanged in size (norms keep activations at unit size), and errors are
+// independent, so they add as a square root; 8 standard deviations for one element among many, 3 for the
+// whole array.
 inline Tolerance rounded_chain(Format a, std::int64_t length, std::int64_t roundings) {
   const double one = unit_roundoff(a) + 0x1p-24 * std::sqrt(static_cast<double>(length));
   const double error = one * std::sqrt(static_cast<double>(roundings));
