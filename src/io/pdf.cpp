@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <cstring>
+#include <cstdlib>
 #include <optional>
 
 #include "core/error.h"
@@ -67,23 +67,25 @@ std::optional<Number> take_number(std::string_view& text) {
   return value;
 }
 
-std::int64_t pixels_at(double width, double height, double dpi) {
-  return static_cast<std::int64_t>(std::ceil(width * dpi / kPointsPerInch) *
-                                   std::ceil(height * dpi / kPointsPerInch));
+// Poppler rounds up.
+int pixels_at(double points, double dpi) {
+  return static_cast<int>(std::ceil(points * dpi / kPointsPerInch));
 }
 
 // "P6 <width> <height> 255", one white space, the pixels.
-std::optional<Image> parse_ppm(std::string_view ppm, std::int64_t max_pixels) {
+std::optional<Image> parse_ppm(std::string_view ppm) {
+  constexpr int kMaxSide = 1 << 28;
   if (!ppm.starts_with("P6")) return std::nullopt;
   ppm.remove_prefix(2);
   const std::optional<int> width = take_number<int>(ppm), height = take_number<int>(ppm),
                            top = take_number<int>(ppm);
-  if (!width || !height || top != 255 || *width < 1 || *height < 1 || ppm.empty()) return std::nullopt;
+  if (!width || !height || top != 255 || ppm.empty()) return std::nullopt;
+  if (*width < 1 || *height < 1 || *width > kMaxSide || *height > kMaxSide) return std::nullopt;
   ppm.remove_prefix(1);
-  const std::int64_t pixels = std::int64_t{*width} * *height;
-  if (pixels > max_pixels || std::ssize(ppm) < 3 * pixels) return std::nullopt;
+  const std::int64_t bytes = 3 * std::int64_t{*width} * *height;
+  if (std::ssize(ppm) < bytes) return std::nullopt;
   const auto* rgb = reinterpret_cast<const std::uint8_t*>(ppm.data());
-  return Image{.width = *width, .height = *height, .rgb = {rgb, rgb + 3 * pixels}};
+  return Image{.width = *width, .height = *height, .rgb = {rgb, rgb + bytes}};
 }
 
 std::string page_of(const std::filesystem::path& file, int number) {
@@ -135,8 +137,8 @@ std::string Pdf::run(const char* program, std::vector<std::string> arguments, st
   if (result.end == ChildEnd::output_too_long)
     fail(ErrorCode::limit_exceeded, "{}: {} wrote more than the {} bytes expected", what, program,
          output_bytes);
-  if ((result.end == ChildEnd::signalled || result.status != 0) &&
-      (complains_of("bad_alloc") || complains_of("Out of memory")))
+  // Poppler may say so and still end well, with a page of one pixel or without its pictures.
+  if (complains_of("bad_alloc") || complains_of("Out of memory"))
     fail(ErrorCode::limit_exceeded, "{}: {} needs more than {} MB of memory", what, program,
          options_.limits.memory_bytes >> 20);
   if (result.end == ChildEnd::signalled)
@@ -180,8 +182,7 @@ double Pdf::resolution(PageSize page, int number) const {
   const double pixels = static_cast<double>(most);
   dpi = std::min(
       dpi, kPointsPerInch * std::min({std::sqrt(pixels / width / height), pixels / width, pixels / height}));
-  // Poppler rounds both sides up.
-  while (pixels_at(width, height, dpi) > most) dpi *= 0.999;
+  while (std::int64_t{pixels_at(width, dpi)} * pixels_at(height, dpi) > most) dpi *= 0.999;
   return dpi;
 }
 
@@ -191,17 +192,19 @@ Image Pdf::render(int number) const {
     fail(ErrorCode::invalid_input, "{} does not exist; the document has {}", what, pages_);
   const PageSize size = page_size(number);
   const double dpi = resolution(size, number);
-  // Poppler may round otherwise by one pixel a side.
-  const std::int64_t most = pixels_at(size.width, size.height, dpi) +
-                            static_cast<std::int64_t>((size.width + size.height) * dpi / 72) + 4;
-  constexpr std::size_t kPpmHeader = 64;
+  const int width = pixels_at(size.width, dpi), height = pixels_at(size.height, dpi);
+  // Rounded otherwise, a side may be one pixel longer or shorter.
+  const std::size_t most =
+      64 + 3 * (static_cast<std::size_t>(width) + 1) * (static_cast<std::size_t>(height) + 1);
   const std::string page = std::to_string(number);
   const std::string ppm =
-      run("pdftoppm", {"-f", page, "-l", page, "-cropbox", "-r", fmt::format("{:.6f}", dpi)},
-          kPpmHeader + 3 * static_cast<std::size_t>(most), what);
-  std::optional<Image> image = parse_ppm(ppm, most);
+      run("pdftoppm", {"-f", page, "-l", page, "-cropbox", "-r", fmt::format("{:.6f}", dpi)}, most, what);
+  std::optional<Image> image = parse_ppm(ppm);
   if (!image)
     fail(ErrorCode::invalid_input, "{}: poppler could not render it ({} bytes came)", what, ppm.size());
+  if (std::abs(image->width - width) > 1 || std::abs(image->height - height) > 1)
+    fail(ErrorCode::invalid_input, "{}: poppler rendered {}x{} pixels; expected {}x{}", what, image->width,
+         image->height, width, height);
   return *std::move(image);
 }
 

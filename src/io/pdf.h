@@ -20,10 +20,10 @@ struct PdfLimits {
 struct PdfOptions {
   // User or owner password, at most 32 bytes. Poppler takes it on its command line, where other users of the
   // machine can see it while the child runs.
-  std::string password;
+  std::string password = {};
   double dpi = 0;               // 0: the largest, up to 300, whose page has at most `max_pixels`
   std::int64_t max_pixels = 0;  // bound on a rendered page, also for a given dpi; 0: none but 150 megapixels
-  PdfLimits limits;
+  PdfLimits limits = {};
 };
 
 class Pdf {
