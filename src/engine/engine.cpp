@@ -141,9 +141,9 @@ void Engine::State::decode(const Request& request, Clock::time_point start, Rows
                            const MropePositions& positions, SequenceCache& cache, Result& result) {
   Detokenizer detokenizer(tokenizer);
   double total_logprob = 0;
-  const auto emit = [&](std::string text) {
-    result.text += text;
-    return !request.on_text || text.empty() || request.on_text(text);
+  const auto emit = [&](const std::string& piece) {
+    result.text += piece;
+    return !request.on_text || piece.empty() || request.on_text(piece);
   };
   while (true) {
     Sampled sampled;
@@ -170,9 +170,11 @@ void Engine::State::decode(const Request& request, Clock::time_point start, Rows
     }
     const std::int32_t position = static_cast<std::int32_t>(cache.length()) + positions.delta;
     const std::span<const std::int32_t> at(&position, 1);
-    logits = text.forward(
-        stream,
-        {.path = Path::window, .tokens = {&sampled.token, 1}, .position = {at, at, at}, .cache = &cache});
+    logits = text.forward(stream, {.path = Path::window,
+                                   .tokens = {&sampled.token, 1},
+                                   .position = {at, at, at},
+                                   .images = {},
+                                   .cache = &cache});
   }
   emit(detokenizer.finish());
   result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());

@@ -299,7 +299,7 @@ inline void store4(float* p, __m128 x, int n) {
 }
 inline void store4(bf16* p, __m128 x, int n) {
   const std::int64_t four = narrow4(x);
-  std::memcpy(p, &four, n == 4 ? 4 * sizeof(bf16) : static_cast<std::size_t>(n) * sizeof(bf16));
+  std::memcpy(static_cast<void*>(p), &four, n == 4 ? 4 * sizeof(bf16) : static_cast<std::size_t>(n) * sizeof(bf16));
 }
 
 // The round of the contracts in ops.h: to T.

@@ -1,0 +1,131 @@
+// quire::Engine from pixels to text.
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "engine/golden.h"
+#include "quire/quire.h"
+
+namespace quire {
+namespace {
+
+const GoldenCase& kNotice = kGoldenCases[4];
+
+class EngineTest : public testing::Test {
+ protected:
+  EngineTest() : image(golden_page(kNotice)) {
+    request.image = {image.rgb.data(), image.width, image.height};
+    request.prompt = kNotice.prompt;
+  }
+  Engine engine{{.model = kNotice.model}};
+  Image image;
+  Request request;
+};
+
+TEST_F(EngineTest, ReadsThePageAsTheSpecificationDoes) {
+  const Result result = engine.generate(request);
+  EXPECT_EQ(result.tokens, Golden(kNotice, Format::bf16).ints("generated_ids"));
+  EXPECT_EQ(result.finish_reason, FinishReason::stop);
+  EXPECT_THAT(result.text, testing::HasSubstr("The reading room opens at nine.\n\nTea is served at four."));
+  EXPECT_EQ(result.prompt_tokens, static_cast<int>(Golden(kNotice, Format::bf16).ints("prompt_ids").size()));
+  EXPECT_LT(result.min_logprob, result.mean_logprob);
+  EXPECT_LT(result.mean_logprob, 0);
+  EXPECT_GT(result.mean_logprob, -0.5);
+}
+
+TEST_F(EngineTest, ReadsEveryGoldenPageInF32AsTransformersDoes) {
+  for (const GoldenCase& c : kGoldenCases) {
+    if (!c.prompt) continue;
+    const Image page = golden_page(c);
+    Engine f32({.model = c.model, .precision = Precision::f32});
+    const std::vector<std::int32_t> expected = Golden(c, Format::f32).ints("generated_ids");
+    const Result result = f32.generate({.image = {page.rgb.data(), page.width, page.height},
+                                        .prompt = c.prompt,
+                                        .max_tokens = static_cast<int>(expected.size()),
+                                        .on_text = {}});
+    EXPECT_EQ(result.tokens, expected) << c.name;
+  }
+}
+
+TEST_F(EngineTest, StreamsTheSameText) {
+  std::string streamed;
+  request.on_text = [&](std::string_view piece) {
+    streamed += piece;
+    return true;
+  };
+  EXPECT_EQ(engine.generate(request).text, streamed);
+}
+
+TEST_F(EngineTest, StopsAtTheTokenLimit) {
+  const std::vector<std::int32_t> whole = engine.generate(request).tokens;
+  request.max_tokens = 3;
+  const Result result = engine.generate(request);
+  EXPECT_EQ(result.finish_reason, FinishReason::length);
+  EXPECT_EQ(result.tokens, std::vector<std::int32_t>(whole.begin(), whole.begin() + 3));
+}
+
+TEST_F(EngineTest, StopsWhenCancelled) {
+  request.on_text = [](std::string_view) { return false; };
+  EXPECT_EQ(engine.generate(request).finish_reason, FinishReason::cancelled);
+}
+
+TEST_F(EngineTest, StopsAtTheTimeLimit) {
+  request.max_seconds = 1e-9;
+  const Result result = engine.generate(request);
+  EXPECT_EQ(result.finish_reason, FinishReason::time_limit);
+  EXPECT_EQ(result.tokens.size(), 1u);
+}
+
+TEST_F(EngineTest, OneRequestDoesNotChangeTheNext) {
+  const std::vector<std::int32_t> alone = engine.generate(request).tokens;
+  const Image other = golden_page(kGoldenCases[5]);
+  engine.generate({.image = {other.rgb.data(), other.width, other.height}, .max_tokens = 20, .on_text = {}});
+  EXPECT_EQ(engine.generate(request).tokens, alone);
+}
+
+TEST_F(EngineTest, TakesRequestsFromSeveralThreads) {
+  const std::vector<std::int32_t> alone = engine.generate(request).tokens;
+  std::vector<std::vector<std::int32_t>> seen(3);
+  {
+    std::vector<std::jthread> clients;
+    for (auto& tokens : seen) clients.emplace_back([&] { tokens = engine.generate(request).tokens; });
+  }
+  EXPECT_THAT(seen, testing::Each(alone));
+}
+
+void expect_error(ErrorCode code, const std::string& part, const std::function<void()>& action) {
+  try {
+    action();
+    FAIL() << "no error; expected one with: " << part;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    EXPECT_THAT(e.what(), testing::HasSubstr(part));
+  }
+}
+
+TEST_F(EngineTest, NamesWhatIsWrongWithARequest) {
+  expect_error(ErrorCode::invalid_input, "max_tokens is 0", [&] {
+    Request none = request;
+    none.max_tokens = 0;
+    engine.generate(none);
+  });
+  expect_error(ErrorCode::unsupported, "2 image tokens", [&] {
+    Request twice = request;
+    twice.prompt = "Read <|image_pad|> please.";
+    engine.generate(twice);
+  });
+  expect_error(ErrorCode::limit_exceeded, "the model holds", [&] {
+    Request long_prompt = request;
+    for (int i = 0; i < 9000; ++i) long_prompt.prompt += "word ";
+    engine.generate(long_prompt);
+  });
+}
+
+TEST(EngineLoading, NamesAMissingModel) {
+  expect_error(ErrorCode::not_found, "no/such/model", [] { Engine({.model = "no/such/model"}); });
+}
+
+}  // namespace
+}  // namespace quire
