@@ -20,6 +20,21 @@ enum class Compression : std::uint32_t {
 
 constexpr std::int64_t kFileHeader = 14, kOldInfoHeader = 12, kInfoHeader = 40;
 
+bool is_supported(Compression compression, std::uint32_t bits) {
+  switch (compression) {
+    case Compression::none:
+      return bits == 1 || bits == 4 || bits == 8 || bits == 16 || bits == 24 || bits == 32;
+    case Compression::run_length_8:
+      return bits == 8;
+    case Compression::run_length_4:
+      return bits == 4;
+    case Compression::masks:
+    case Compression::alpha_masks:
+      return bits == 16 || bits == 32;
+  }
+  return false;
+}
+
 // One colour of a 16- or 32-bit pixel.
 struct Field {
   std::uint32_t mask = 0;
@@ -83,19 +98,12 @@ Bmp::Bmp(const ImageSource& source) : source_(source) {
   height_ = std::abs(height_);
   source.check_size(width_, height_);
 
-  const bool masks = compression_ == Compression::masks || compression_ == Compression::alpha_masks;
-  const bool supported =
-      compression_ == Compression::none
-          ? std::ranges::count(std::initializer_list<std::uint32_t>{1, 4, 8, 16, 24, 32}, bits_) > 0
-      : compression_ == Compression::run_length_8 ? bits_ == 8
-      : compression_ == Compression::run_length_4 ? bits_ == 4
-                                                  : masks && (bits_ == 16 || bits_ == 32);
-  if (!supported)
+  if (!is_supported(compression_, bits_))
     source.reject(ErrorCode::unsupported, fmt::format("{} bits a pixel with compression {}", bits_,
                                                       static_cast<std::uint32_t>(compression_)));
   if (bits_ == 16) red_.mask = 0x7c00, green_.mask = 0x03e0, blue_.mask = 0x001f;
   if (bits_ == 32) red_.mask = 0xff0000, green_.mask = 0x00ff00, blue_.mask = 0x0000ff;
-  if (masks) read_masks();
+  if (compression_ == Compression::masks || compression_ == Compression::alpha_masks) read_masks();
   if (bits_ <= 8) read_palette(info_header, info_header == kOldInfoHeader ? 3 : 4, colours);
 }
 

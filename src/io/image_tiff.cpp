@@ -171,8 +171,9 @@ class RowConverter {
       cmyk_.convert(inks_.data(), rgb, static_cast<int>(layout_.width));
     } else {
       std::uint8_t* to = rgb;
+      const bool one_colour = layout_.colours() == 1;
       for (std::int64_t x = 0; x < layout_.width; ++x, from += layout_.samples, to += 3)
-        std::copy_n(layout_.colours() == 1 ? table_[*from] : from, 3, to);
+        std::memcpy(to, one_colour ? table_[*from] : from, 3);
     }
     if (layout_.alpha >= 0) composite(rgb);
   }
@@ -214,10 +215,10 @@ class RowConverter {
         samples_[i] = static_cast<std::uint8_t>((value * 255u + 32767) / 65535);
       }
     } else {
-      const std::size_t bits = static_cast<std::size_t>(layout_.bits), per_byte = 8 / bits;
-      for (std::size_t i = 0; i < samples_.size(); ++i)
-        samples_[i] = static_cast<std::uint8_t>(row[i / per_byte] >> (8 - bits - i % per_byte * bits) &
-                                                ((1 << bits) - 1));
+      const int mask = (1 << layout_.bits) - 1;
+      for (std::size_t i = 0; i < samples_.size(); ++row)
+        for (int shift = 8 - layout_.bits; shift >= 0 && i < samples_.size(); shift -= layout_.bits)
+          samples_[i++] = static_cast<std::uint8_t>(*row >> shift & mask);
     }
   }
 

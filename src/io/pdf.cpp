@@ -46,6 +46,17 @@ std::string last_line(std::string_view errors) {
   return reason.empty() ? "no reason given" : reason;
 }
 
+// Takes a number off the front of `text`, after spaces.
+template <typename Number>
+std::optional<Number> take_number(std::string_view& text) {
+  text = text.substr(std::min(text.find_first_not_of(" \n\t"), text.size()));
+  Number value{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{}) return std::nullopt;
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+  return value;
+}
+
 // The value of the last line "<label>: <value>". Earlier ones may be text of the document.
 std::optional<std::string_view> value_of(std::string_view info, std::string_view label) {
   std::optional<std::string_view> value;
@@ -56,14 +67,17 @@ std::optional<std::string_view> value_of(std::string_view info, std::string_view
   return value;
 }
 
-// Takes a number off the front of `text`, after spaces.
-template <typename Number>
-std::optional<Number> take_number(std::string_view& text) {
-  text = text.substr(std::min(text.find_first_not_of(" \n\t"), text.size()));
-  Number value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{}) return std::nullopt;
-  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+// The value of the line "Page <number> <label>: <value>", in which the number is padded.
+std::string_view page_value_of(std::string_view info, int number, std::string_view label) {
+  constexpr std::string_view kPage = "Page ";
+  std::string_view value;
+  for_each_line(info, [&](std::string_view line) {
+    if (!line.starts_with(kPage)) return;
+    line.remove_prefix(kPage.size());
+    if (take_number<int>(line) != number) return;
+    if (const std::string_view rest = trimmed(line); rest.starts_with(label))
+      value = trimmed(rest.substr(label.size()));
+  });
   return value;
 }
 
@@ -159,8 +173,7 @@ Pdf::PageSize Pdf::page_size(int number) const {
   const std::string page = std::to_string(number), what = page_of(file_, number);
   const std::string info = run("pdfinfo", {"-f", page, "-l", page}, kMaxInfoBytes, what);
   // "Page    7 size:  612 x 792 pts (letter)", "Page    7 rot:   90"; the size is the crop box's.
-  std::string_view size = value_of(info, fmt::format("Page {:>4} size", number)).value_or("");
-  std::string_view turn = value_of(info, fmt::format("Page {:>4} rot", number)).value_or("");
+  std::string_view size = page_value_of(info, number, "size:"), turn = page_value_of(info, number, "rot:");
   const std::optional<double> width = take_number<double>(size);
   size.remove_prefix(std::min(size.find_first_of("0123456789"), size.size()));
   const std::optional<double> height = take_number<double>(size);
