@@ -18,7 +18,7 @@ class Budget {
   void charge(std::size_t bytes);
 
  private:
-  static constexpr std::size_t kMaxWork = std::size_t{256} << 20;
+  static constexpr std::size_t kMaxWork = std::size_t{128} << 20;
   std::size_t used_ = 0;
 };
 

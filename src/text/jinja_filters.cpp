@@ -170,11 +170,16 @@ Value path(Value value, std::string_view names, Budget& budget) {
   return value;
 }
 
+// Filters over elements take none and 0 for an empty list, as Jinja's do.
+std::vector<Value> elements_or_none(const Value& input, Budget& budget) {
+  return input.truth() ? elements(input, budget) : std::vector<Value>();
+}
+
 Value map(const Value& input, const Arguments& arguments, Budget& budget) {
   std::vector<Value> result;
   if (arguments.positional.empty()) {
     const auto given = arguments.bind("map", {"attribute", "default"});
-    for (const Value& element : elements(input, budget)) {
+    for (const Value& element : elements_or_none(input, budget)) {
       Value found = path(element, text_or(given[0], {}), budget);
       result.push_back(found.is_undefined() && given[1] ? *given[1] : std::move(found));
     }
@@ -183,7 +188,7 @@ Value map(const Value& input, const Arguments& arguments, Budget& budget) {
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin());
   const std::string& filter = text_or(&arguments.positional[0], {});
-  for (const Value& element : elements(input, budget))
+  for (const Value& element : elements_or_none(input, budget))
     result.push_back(apply_filter(filter, element, rest, budget));
   return result;
 }
@@ -202,7 +207,7 @@ Value select(const std::string& name, const Value& input, const Arguments& argum
   if (by_attribute && of.empty())
     fail(ErrorCode::invalid_input, "{}() expects the name of an attribute", name);
   std::vector<Value> result;
-  for (const Value& element : elements(input, budget)) {
+  for (const Value& element : elements_or_none(input, budget)) {
     const Value value = path(element, of, budget);
     if ((test.empty() ? value.truth() : apply_test(test, value, rest, budget)) == wanted)
       result.push_back(element);

@@ -1,7 +1,5 @@
 #include "text/pretokenizer.h"
 
-#include "core/error.h"
-
 namespace quire {
 namespace {
 
@@ -30,15 +28,14 @@ std::size_t contraction(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-Pretokenizer::Pretokenizer(std::string_view pattern, const CharClasses& classes) : classes_(&classes) {
-  if (pattern == kMarksJoin)
-    word_ = kLetter | kMark;
-  else if (pattern == kMarksApart)
-    word_ = kLetter;
-  else
-    fail(ErrorCode::unsupported, "pretokenizer pattern {}: expected that of Qwen2, Qwen3 or Qwen3.5",
-         pattern);
+std::optional<WordPattern> word_pattern(std::string_view regex) {
+  if (regex == kMarksJoin) return WordPattern::marks_join;
+  if (regex == kMarksApart) return WordPattern::marks_apart;
+  return std::nullopt;
 }
+
+Pretokenizer::Pretokenizer(WordPattern pattern, const CharClasses& classes)
+    : classes_(&classes), word_(pattern == WordPattern::marks_join ? kLetter | kMark : kLetter) {}
 
 std::size_t Pretokenizer::run_end(std::string_view text, std::size_t at, unsigned mask, bool wanted) const {
   while (at < text.size()) {

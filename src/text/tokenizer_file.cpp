@@ -50,7 +50,7 @@ class Reader {
   TokenId id(const Json& value, std::string_view of) const;
 
   bool read_normalizer(const Json& normalizer) const;
-  std::string read_pretokenizer(const Json& pretokenizer) const;
+  WordPattern read_pretokenizer(const Json& pretokenizer) const;
   void check_model_options(const Json& model) const;
   void check_around(const Json& root) const;
   Vocabulary make_vocabulary(const Json& vocab, const Json& added) const;
@@ -109,7 +109,7 @@ bool Reader::read_normalizer(const Json& normalizer) const {
   return true;
 }
 
-std::string Reader::read_pretokenizer(const Json& pretokenizer) const {
+WordPattern Reader::read_pretokenizer(const Json& pretokenizer) const {
   const auto unsupported = [&](std::string_view found) {
     refuse(ErrorCode::unsupported, "pre_tokenizer {}: expected a Sequence of Split and ByteLevel", found);
   };
@@ -127,7 +127,12 @@ std::string Reader::read_pretokenizer(const Json& pretokenizer) const {
   const Json& pattern = member(split, "pattern");
   if (!pattern.is_object() || !pattern.contains("Regex"))
     refuse(ErrorCode::unsupported, "pre_tokenizer Split: expected a Regex pattern");
-  return std::string(string(pattern, "Regex"));
+  const std::string_view regex = string(pattern, "Regex");
+  const std::optional<WordPattern> known = word_pattern(regex);
+  if (!known)
+    refuse(ErrorCode::unsupported, "pre_tokenizer pattern {}: expected that of Qwen2, Qwen3 or Qwen3.5",
+           regex);
+  return *known;
 }
 
 void Reader::check_model_options(const Json& model) const {

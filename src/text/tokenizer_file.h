@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "text/bpe.h"
+#include "text/pretokenizer.h"
 
 namespace quire {
 
@@ -25,7 +26,7 @@ struct TokenizerFile {
   };
 
   bool nfc = false;
-  std::string pattern;                     // of the pretokenizer
+  WordPattern pattern = WordPattern::marks_join;
   Vocabulary vocabulary{0};                // added tokens included
   std::array<TokenId, 256> byte_ids = {};  // the token of each single byte
   std::vector<Merge> merges;               // by rank

