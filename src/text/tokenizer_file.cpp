@@ -93,6 +93,7 @@ TokenId Reader::id(const Json& value, std::string_view of) const {
 
 std::optional<std::string> Reader::bytes_of(std::string_view token) const {
   std::string bytes;
+  bytes.reserve(token.size());
   for (std::size_t i = 0; i < token.size();) {
     const Utf8Unit unit = utf8_at(token, i);
     if (unit.code >= byte_of_.size() || byte_of_[unit.code] < 0) return std::nullopt;
