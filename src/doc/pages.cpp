@@ -232,27 +232,33 @@ std::vector<PageRange> parse_page_ranges(std::string_view text) {
 
 Ink measure_ink(const Image& image) {
   constexpr int kSame = 8;        // levels: a plain sheet after compression
+  constexpr int kEdge = 16;       // levels: above the grain of scanned paper
   constexpr int kStandsOut = 48;  // levels between paper and faint print
+  const auto width = static_cast<std::size_t>(image.width), height = static_cast<std::size_t>(image.height);
   std::array<std::int64_t, 256> count{};
-  std::uint8_t low[3] = {255, 255, 255}, high[3] = {0, 0, 0};
-  for (std::size_t i = 0; i + 2 < image.rgb.size(); i += 3) {
-    const std::uint8_t* p = &image.rgb[i];
-    for (int c = 0; c < 3; ++c) {
-      low[c] = std::min(low[c], p[c]);
-      high[c] = std::max(high[c], p[c]);
+  std::array<std::uint8_t, 3> low = {255, 255, 255}, high = {0, 0, 0};
+  std::vector<std::uint8_t> row(width);
+  Ink ink;
+  for (std::size_t y = 0; y < height; ++y) {
+    const std::uint8_t* pixel = image.rgb.data() + 3 * width * y;
+    for (std::size_t x = 0; x < width; ++x, pixel += 3) {
+      for (std::size_t c = 0; c < 3; ++c) {
+        low[c] = std::min(low[c], pixel[c]);
+        high[c] = std::max(high[c], pixel[c]);
+      }
+      row[x] = static_cast<std::uint8_t>((pixel[0] * 77 + pixel[1] * 150 + pixel[2] * 29) >> 8);
+      ++count[row[x]];
+      if (x >= 2) ink.edges += std::abs(row[x] - row[x - 2]) > kEdge;
     }
-    ++count[static_cast<std::size_t>((p[0] * 77 + p[1] * 150 + p[2] * 29) >> 8)];
   }
-  const auto paper = std::max_element(count.begin(), count.end()) - count.begin();
-  std::int64_t ink = 0, all = 0;
-  for (std::ptrdiff_t level = 0; level < 256; ++level) {
-    all += count[static_cast<std::size_t>(level)];
-    if (std::abs(level - paper) > kStandsOut) ink += count[static_cast<std::size_t>(level)];
-  }
-  Ink result{.uniform = true};
-  if (all > 0) result.share = static_cast<double>(ink) / static_cast<double>(all);
-  for (int c = 0; c < 3; ++c) result.uniform = result.uniform && high[c] <= low[c] + kSame;
-  return result;
+  const std::ptrdiff_t paper = std::max_element(count.begin(), count.end()) - count.begin();
+  std::int64_t dark = 0;
+  for (std::ptrdiff_t level = 0; level < 256; ++level)
+    if (std::abs(level - paper) > kStandsOut) dark += count[static_cast<std::size_t>(level)];
+  ink.share = static_cast<double>(dark) / std::max(1.0, static_cast<double>(width * height));
+  ink.uniform = true;
+  for (std::size_t c = 0; c < 3; ++c) ink.uniform = ink.uniform && high[c] <= low[c] + kSame;
+  return ink;
 }
 
 // ------------------------------------------------------------------------------------------------ stream

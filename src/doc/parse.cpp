@@ -23,9 +23,39 @@ std::string page_label(const Input& input, const PageRecord& page, int pages) {
   return fmt::format("{} page {}", input.name, page.page);
 }
 
+// Follows the text of one page as it is written, and says when to stop.
+class Listener {
+ public:
+  explicit Listener(const Ink& ink) : ink_(ink) {}
+
+  // False: enough.
+  bool push(std::string_view text) {
+    for (const char c : text) {
+      characters_ += (c & 0xC0) != 0x80;
+      words_ +=
+          (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c & 0xC0) == 0xC0;
+    }
+    invented_ = invented_ || !ink_.can_hold(words_);
+    repeats_ = repetition_.push(text);
+    return !invented_ && !repeats_;
+  }
+
+  std::size_t characters() const { return characters_; }
+  bool invented() const { return invented_; }
+  bool repeats() const { return repeats_; }
+  std::size_t bytes_to_keep() const { return repetition_.bytes_to_keep(); }
+
+ private:
+  Ink ink_;
+  RepetitionDetector repetition_;
+  std::size_t characters_ = 0;  // as people count them
+  std::int64_t words_ = 0;      // letters and digits
+  bool invented_ = false;
+  bool repeats_ = false;
+};
+
 // The engine's answer as a record. A page is ok only when the model itself came to an end.
-void record_result(const Result& result, const RepetitionDetector& repetition, bool repeats,
-                   PageRecord& record) {
+void record_result(const Result& result, const Listener& listener, PageRecord& record) {
   record.text = result.text;
   record.tokens = static_cast<int>(result.tokens.size());
   record.image_tokens = result.image_tokens;
@@ -36,10 +66,14 @@ void record_result(const Result& result, const RepetitionDetector& repetition, b
   record.seconds.vision = result.seconds.vision;
   record.seconds.prefill = result.seconds.prefill;
   record.seconds.decode = result.seconds.decode;
-  if (repeats) {
+  if (listener.invented()) {
+    record.status = PageStatus::blank;
+    record.reason = "no_ink";
+    record.text.clear();
+  } else if (listener.repeats()) {
     record.status = PageStatus::truncated;
     record.reason = "repetition";
-    record.text.resize(std::min(record.text.size(), repetition.bytes_to_keep()));
+    record.text.resize(std::min(record.text.size(), listener.bytes_to_keep()));
   } else if (result.finish_reason != FinishReason::stop) {
     record.status = PageStatus::truncated;
     record.reason = record.finish_reason;
@@ -156,22 +190,20 @@ class Run {
 
   std::optional<PageRecord> generate(const Page& page, PageRecord record) {
     const std::string label = page_label(job_.inputs[page.input], record, page.pages);
-    RepetitionDetector repetition;
-    bool repeats = false;
-    std::size_t characters = 0;
+    Listener listener(page.ink);
     Request request = job_.request;
     request.image = {page.image.rgb.data(), page.image.width, page.image.height};
     request.on_text = [&](std::string_view text) {
-      for (const char c : text) characters += (c & 0xC0) != 0x80;
-      progress_.page_running(label, characters, stream_.total());
-      repeats = repetition.push(text);
-      return !repeats && !stop_.stop_requested();
+      const bool go_on = listener.push(text);
+      progress_.page_running(label, listener.characters(), stream_.total());
+      return go_on && !stop_.stop_requested();
     };
     progress_.page_running(label, 0, stream_.total());
     try {
       const Result result = generate_(request);
-      if (result.finish_reason == FinishReason::cancelled && !repeats) return std::nullopt;
-      record_result(result, repetition, repeats, record);
+      const bool cut = listener.invented() || listener.repeats();
+      if (result.finish_reason == FinishReason::cancelled && !cut) return std::nullopt;
+      record_result(result, listener, record);
     } catch (const std::exception& error) {
       record.status = PageStatus::failed;
       record.reason = error.what();

@@ -21,7 +21,8 @@ struct PageSeconds {
 struct PageRecord {
   int page = 0;  // from 1; 0: the whole input
   PageStatus status = PageStatus::failed;
-  std::string reason;  // why it is not ok: "length", "time_limit", "repetition"; "uniform", "empty"; an error
+  std::string reason;  // why it is not ok: "length", "time_limit", "repetition"; "uniform", "empty",
+                       // "no_ink"; an error
   int width = 0;       // of the page image, pixels
   int height = 0;
   double ink = 0;             // share of pixels that stand out from the paper

@@ -61,7 +61,7 @@ inline std::string bmp(int width, int height, int ink_rows, std::uint8_t paper =
   for (int i = 0; i < 6; ++i) put(0, 4);
   for (int row = height - 1; row >= 0; --row) {  // from the bottom up
     for (int x = 0; x < width; ++x) {
-      const std::uint8_t level = row < ink_rows && x % 2 == 0 ? 0 : paper;
+      const std::uint8_t level = row < ink_rows && x / 2 % 2 == 0 ? 0 : paper;
       for (int c = 0; c < 3; ++c) put(level, 1);
     }
     put(0, stride - width * 3);

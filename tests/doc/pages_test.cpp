@@ -87,6 +87,15 @@ TEST(Ink, WhiteOnBlackCountsToo) {
   EXPECT_DOUBLE_EQ(measure_ink(image).share, 0.05);
 }
 
+TEST(Ink, EdgesBoundTheTextAPageCanHold) {
+  Image image{.width = 100, .height = 10, .rgb = std::vector<std::uint8_t>(3000, 255)};
+  for (std::size_t y = 0; y < 10; ++y)
+    for (std::size_t c = 0; c < 3; ++c) image.rgb[300 * y + 150 + c] = 0;  // one stroke, one pixel wide
+  EXPECT_EQ(measure_ink(image).edges, 20);  // each row: into the stroke, and out of it
+  EXPECT_TRUE(measure_ink(image).can_hold(2));
+  EXPECT_FALSE(measure_ink(image).can_hold(3));
+}
+
 TEST(Ink, ASpeckIsEnoughNotToBeUniform) {
   Image image{.width = 100, .height = 100, .rgb = std::vector<std::uint8_t>(30000, 255)};
   image.rgb[15001] = 240;

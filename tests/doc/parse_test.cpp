@@ -60,7 +60,7 @@ class Parse : public ::testing::Test {
  protected:
   // An input whose page is `width` pixels wide; a quarter of it is ink.
   void add(const std::string& name, int width) {
-    write(folder_ / name, bmp(width, 8, 4));
+    write(folder_ / name, bmp(width, 128, 64));
     job_.inputs.push_back({name, folder_ / name});
   }
   void add_file(const std::string& name, const std::string& content) {
@@ -150,6 +150,14 @@ TEST_F(Parse, TheModelIsNotAskedAboutAUniformPage) {
   EXPECT_EQ(out_, "<!-- page 1 blank: uniform -->\n");
 }
 
+TEST_F(Parse, MoreTextThanThePageHasInkForIsNotBelieved) {
+  std::string speck = bmp(64, 64, 0);
+  speck[54 + 3 * 1000] = speck[54 + 3 * 1000 + 1] = speck[54 + 3 * 1000 + 2] = 0;
+  add_file("speck.bmp", speck);
+  EXPECT_EQ(run().blank, 1);
+  EXPECT_EQ(out_, "<!-- page 1 blank: no_ink -->\n");
+}
+
 TEST_F(Parse, ALoopIsStoppedAndCut) {
   add("loop.bmp", kLoops);
   int pieces = 0;
@@ -173,7 +181,7 @@ TEST_F(Parse, TheRequestIsPassedOn) {
     EXPECT_EQ(request.max_tokens, 7);
     EXPECT_EQ(request.max_seconds, 1.5);
     EXPECT_EQ(request.image.width, kGood);
-    EXPECT_EQ(request.image.height, 8);
+    EXPECT_EQ(request.image.height, 128);
     return answer(request);
   };
   EXPECT_EQ(run().ok, 1);
