@@ -57,9 +57,9 @@ struct Ink {
   std::int64_t edges = 0;  // pixels that differ clearly from the one two to their left: outlines of print
   bool uniform = false;    // no two pixels differ by more than scanner noise: nothing is printed there
 
-  // Whether a page with next to no ink (less than ten small letters need) can hold so many letters and digits.
-  // Legible print has at least 40 edge pixels a character (42 was the least on 50 pages of all kinds); a text
-  // with fewer than 8 is made up. Any page with more ink than that is trusted.
+  // Whether a page with next to no ink (less than ten small letters need) can hold so many letters and
+  // digits. Legible print has at least 40 edge pixels a character (42 was the least on 50 pages of all
+  // kinds); a text with fewer than 8 is made up. Any page with more ink than that is trusted.
   bool can_hold(std::int64_t characters) const { return edges >= 400 || characters * 8 <= edges; }
 };
 Ink measure_ink(const Image& image);

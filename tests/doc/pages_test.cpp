@@ -1,6 +1,7 @@
 #include "doc/pages.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <climits>
 

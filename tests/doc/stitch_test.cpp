@@ -1,5 +1,7 @@
 #include "doc/stitch.h"
 
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

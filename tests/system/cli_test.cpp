@@ -1,5 +1,6 @@
 // The program as its users meet it: the built `quire` on the sample pages with the committed model.
 // QUIRE_BINARY is its path; the tests run in the root of the repository.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <thread>
