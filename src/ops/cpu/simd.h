@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 #include <immintrin.h>
 
@@ -299,7 +300,8 @@ inline void store4(float* p, __m128 x, int n) {
 }
 inline void store4(bf16* p, __m128 x, int n) {
   const std::int64_t four = narrow4(x);
-  std::memcpy(static_cast<void*>(p), &four, n == 4 ? 4 * sizeof(bf16) : static_cast<std::size_t>(n) * sizeof(bf16));
+  std::memcpy(static_cast<void*>(p), &four,
+              n == 4 ? 4 * sizeof(bf16) : static_cast<std::size_t>(n) * sizeof(bf16));
 }
 
 // The round of the contracts in ops.h: to T.
@@ -312,7 +314,7 @@ Vf round_to(Vf x) {
   }
 }
 
-// e^x within 2 ulp; 0 below -87.3 (no subnormals), clamped above 88.3. Cody-Waite reduction, degree-6
+// e^x within 2 ulp; 0 below -87.3 (no subnormals), infinity above 88.3. Cody-Waite reduction, degree-6
 // polynomial on
 // [-ln2/2, ln2/2] (Taylor coefficients nudged to minimax).
 inline Vf exp(Vf x) {
@@ -328,7 +330,9 @@ inline Vf exp(Vf x) {
   p = fma(p, r, set1(1.0f));
   p = fma(p, r, set1(1.0f));
   const Vf y = scale_by_power_of_two(p, n);
-  return negative_or(sub(x, set1(-87.33654f)), zero(), y);
+  const Vf or_infinity =
+      negative_or(sub(set1(88.37626f), x), set1(std::numeric_limits<float>::infinity()), y);
+  return negative_or(sub(x, set1(-87.33654f)), zero(), or_infinity);
 }
 
 inline Vf sigmoid(Vf x) {
