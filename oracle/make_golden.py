@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden: tiny models, pages, and what each model must compute on them.
 
-    make_golden.py [--check]        needs torch, transformers >= 5.17, numpy, Pillow and the DejaVu fonts
+    make_golden.py [--check] [--only CASE ...]    needs torch, transformers >= 5.17, numpy, Pillow and the DejaVu fonts
 
 Everything is seeded. The same versions write the same files; `--check` writes nothing and prints the table of
 differences only. For each case there are two fixtures, CASE.f32.safetensors and CASE.bf16.safetensors:
@@ -11,12 +11,13 @@ differences only. For each case there are two fixtures, CASE.f32.safetensors and
 
   prompt_ids [T], positions [3, T] (t, h, w), grid [2] (patch rows, columns)
   rows.patches, rows.image_tokens, rows.tokens    which rows of the probes below are kept
-  pixel_values                                    rows.patches of [N, 3 * frames * patch * patch], f32
+  pixel_values                  rows.pixel_values of [N, 3 * frames * patch * patch], always f32
   visual.patch_embed, visual.pos_embed, visual.blocks.I    rows.patches of [N, D of the encoder]
   visual.merger                                            rows.image_tokens of [N / 4, D]
   embed, layers.I.mixer, layers.I.mlp, layers.I            rows.tokens of [T, D]
   norm [1, D], logits [1, V], final_logits [1, V] of the last prompt token, and before the last generated one
-  generated_ids [n], generated_gap [n]  greedy, and by how much each logit exceeds the next best
+  generated_ids [n], generated_gap [n]  greedy, and by how much each logit exceeds the next best. Seeds are chosen
+      so that no gap is near zero (f32 over 0.005, bf16 over 0.05): another order of sums gives the same tokens.
 
 What each probe is: MODEL.md.
 """
@@ -162,7 +163,7 @@ COMMON_VISION = dict(hidden_act="gelu_pytorch_tanh", in_channels=3, temporal_pat
 TINY = {
     # Hv = 2 Hk, 3 query heads a key head, 5 layers whose kinds follow the interval.
     "tiny-a": dict(
-        seed=1, tied=True, shards=1,
+        seed=9, tied=True, shards=1,
         text=dict(hidden_size=48, intermediate_size=64, num_hidden_layers=5, full_attention_interval=2,
                   num_attention_heads=3, num_key_value_heads=1, head_dim=64, linear_num_key_heads=1,
                   linear_num_value_heads=2, linear_key_head_dim=32, linear_value_head_dim=32,
@@ -173,7 +174,7 @@ TINY = {
         names=("model.language_model.", "model.visual.", "lm_head.")),
     # Hv = Hk, heads of 256, 2 query heads a key head, a head of its own, vision heads of 72, two shards.
     "tiny-b": dict(
-        seed=2, tied=False, shards=2,
+        seed=1, tied=False, shards=2,
         text=dict(hidden_size=48, intermediate_size=80, num_hidden_layers=3,
                   layer_types=["linear_attention", "linear_attention", "full_attention"],
                   num_attention_heads=2, num_key_value_heads=1, head_dim=256, linear_num_key_heads=2,
@@ -186,7 +187,7 @@ TINY = {
     # Hv = 3 Hk, as many key as query heads, full attention first, two vision heads, widths that are no multiples
     # of 16, some matrices stored as F32, rotary settings beside the other fields.
     "tiny-c": dict(
-        seed=3, tied=True, shards=1, f32=("o_proj", "in_proj_z", "merger.linear_fc2"),
+        seed=6, tied=True, shards=1, f32=("o_proj", "in_proj_z", "merger.linear_fc2"),
         text=dict(hidden_size=56, intermediate_size=72, num_hidden_layers=4,
                   layer_types=["full_attention", "linear_attention", "full_attention", "linear_attention"],
                   num_attention_heads=2, num_key_value_heads=2, head_dim=64, linear_num_key_heads=1,
@@ -261,7 +262,9 @@ def draw_weight(name, shape, rng):
         return normal * F32(0.6)
     if "embed" in name or "lm_head" in name:
         return normal
-    gain = 2.0 if "in_proj_a" in name or "in_proj_b" in name else 1.4
+    # What layers add outweighs the embedding: else a tied head repeats its input for ever.
+    adds = any(part in name for part in ("o_proj", "out_proj", "down_proj"))
+    gain = 3.0 if adds else 2.0 if "in_proj_a" in name or "in_proj_b" in name else 1.4
     return normal * F32(gain / np.sqrt(np.prod(shape[1:])))
 
 
@@ -459,7 +462,7 @@ def make_case(case, write):
         at = first_difference(a["ids"], b["ids"])
         ids_note = "ids equal" if at is None else f"ids differ from token {at}, gap {a['gap'][at]:.3f}"
         print(f"  {name}: worst cosine gap {gaps[worst]:.1e} ({worst}), logits {gaps['logits']:.1e}; {ids_note}")
-    assert theirs["gap"].min() > 0.01, "two tokens are nearly equal: take another seed"
+    assert theirs["gap"].min() > 0.005, "two tokens are nearly equal: take another seed"
     assert set(theirs["probes"]) == set(ours["f32"]["probes"]), "probe points differ"
     assert first_difference(theirs["ids"], ours["f32"]["ids"]) is None, "greedy ids differ in f32"
 
@@ -467,7 +470,7 @@ def make_case(case, write):
 def main():
     ap = argparse.ArgumentParser(description="Writes tests/golden.")
     ap.add_argument("--check", action="store_true", help="write nothing")
-    ap.add_argument("--only", nargs="*", help="these cases")
+    ap.add_argument("--only", nargs="*", choices=CASES, help="these cases")
     a = ap.parse_args()
     torch.manual_seed(0)
     os.makedirs(os.path.join(GOLDEN, "pages"), exist_ok=True)
