@@ -462,7 +462,8 @@ def make_case(case, write):
         at = first_difference(a["ids"], b["ids"])
         ids_note = "ids equal" if at is None else f"ids differ from token {at}, gap {a['gap'][at]:.3f}"
         print(f"  {name}: worst cosine gap {gaps[worst]:.1e} ({worst}), logits {gaps['logits']:.1e}; {ids_note}")
-    assert theirs["gap"].min() > 0.005, "two tokens are nearly equal: take another seed"
+    near_tie = theirs["gap"].min() < 0.005 or ours["bf16"]["gap"].min() < 0.05
+    assert not near_tie, "two tokens are nearly equal: take another seed"
     assert set(theirs["probes"]) == set(ours["f32"]["probes"]), "probe points differ"
     assert first_difference(theirs["ids"], ours["f32"]["ids"]) is None, "greedy ids differ in f32"
 
