@@ -16,8 +16,9 @@ differences only. For each case there are two fixtures, CASE.f32.safetensors and
   visual.merger                                            rows.image_tokens of [N / 4, D]
   embed, layers.I.mixer, layers.I.mlp, layers.I            rows.tokens of [T, D]
   norm [1, D], logits [1, V], final_logits [1, V] of the last prompt token, and before the last generated one
-  generated_ids [n], generated_gap [n]  greedy, and by how much each logit exceeds the next best. Seeds are chosen
-      so that no gap is near zero (f32 over 0.005, bf16 over 0.05): another order of sums gives the same tokens.
+  generated_ids [n], generated_gap [n]  greedy, and by how much each logit exceeds the next best. In f32
+      no gap is under 0.005, far above what another order of sums moves; in bf16 such an order may turn a token
+      whose gap is a few hundredths.
 
 What each probe is: MODEL.md.
 """
@@ -462,8 +463,7 @@ def make_case(case, write):
         at = first_difference(a["ids"], b["ids"])
         ids_note = "ids equal" if at is None else f"ids differ from token {at}, gap {a['gap'][at]:.3f}"
         print(f"  {name}: worst cosine gap {gaps[worst]:.1e} ({worst}), logits {gaps['logits']:.1e}; {ids_note}")
-    near_tie = theirs["gap"].min() < 0.005 or ours["bf16"]["gap"].min() < 0.05
-    assert not near_tie, "two tokens are nearly equal: take another seed"
+    assert theirs["gap"].min() > 0.005, "two tokens are nearly equal: take another seed"
     assert set(theirs["probes"]) == set(ours["f32"]["probes"]), "probe points differ"
     assert first_difference(theirs["ids"], ours["f32"]["ids"]) is None, "greedy ids differ in f32"
 
