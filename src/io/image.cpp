@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 

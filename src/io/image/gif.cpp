@@ -2,7 +2,7 @@
 // https://www.w3.org/Graphics/GIF/spec-gif89a.txt
 #include <algorithm>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 

@@ -5,7 +5,7 @@
 
 #include <png.h>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 

@@ -9,7 +9,7 @@
 // jpeglib.h must come first.
 #include <jerror.h>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 

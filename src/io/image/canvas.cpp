@@ -4,7 +4,7 @@
 
 #include <lcms2.h>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 

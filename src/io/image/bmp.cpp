@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 

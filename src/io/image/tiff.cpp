@@ -10,7 +10,7 @@
 
 #include <tiffio.h>
 
-#include "io/image_codecs.h"
+#include "io/image/codecs.h"
 
 namespace quire {
 
