@@ -419,7 +419,8 @@ Value Evaluator::call_global(const std::string& name, const Arguments& arguments
     fail(ErrorCode::invalid_input, "{}", message ? to_text(*message) : "raise_exception()");
   }
   if (name == "range") return range(arguments);
-  const Value* from = Arguments{arguments.positional, {}}.bind(name, {"from"})[0];
+  if (arguments.positional.size() > 1) fail(ErrorCode::invalid_input, "namespace() takes one dict");
+  const Value* from = arguments.positional.empty() ? nullptr : &arguments.positional[0];
   namespaces_.push_back(std::make_unique<Namespace>());
   Namespace& space = *namespaces_.back();
   if (from != nullptr && !from->is_mapping())

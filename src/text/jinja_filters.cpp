@@ -18,7 +18,7 @@ std::int64_t integer_or(const Value* value, std::int64_t absent) {
   return value->integer();
 }
 
-const std::string& text_or(const Value* value, const std::string& absent) {
+std::string text_or(const Value* value, const char* absent = "") {
   if (value == nullptr || value->is_none()) return absent;
   if (!value->is_string()) fail(ErrorCode::invalid_input, "a str was expected, not {}", value->type_name());
   return value->string();
@@ -48,8 +48,8 @@ std::string tojson(const Value& input, const Arguments& arguments, Budget& budge
   if (given[2] != nullptr && !given[2]->is_none()) {
     const bool pair = given[2]->is_list() && given[2]->list().items.size() == 2;
     if (!pair) fail(ErrorCode::invalid_input, "tojson(): separators must be two str");
-    style.item_separator = text_or(&given[2]->list().items[0], {});
-    style.key_separator = text_or(&given[2]->list().items[1], {});
+    style.item_separator = text_or(&given[2]->list().items[0]);
+    style.key_separator = text_or(&given[2]->list().items[1]);
   }
   style.sort_keys = truth_or(given[3], false);
   budget.charge(input.weight());
@@ -64,7 +64,7 @@ std::string join(const Value& input, const Arguments& arguments, Budget& budget)
   std::string out;
   bool first = true;
   for (const Value& element : elements(input, budget)) {
-    const Value part = given[1] ? attribute(element, text_or(given[1], {}), budget) : element;
+    const Value part = given[1] ? attribute(element, text_or(given[1]), budget) : element;
     budget.charge(part.weight() + separator.size());
     if (!first) out += separator;
     first = false;
@@ -142,15 +142,14 @@ Value sorted(const Value& input, const Arguments& arguments, Budget& budget) {
   const auto given = arguments.bind("sort", {"reverse", "case_sensitive", "attribute"});
   const bool case_sensitive = truth_or(given[1], false);
   const auto key = [&](const Value& value) {
-    return sort_key(given[2] ? attribute(value, text_or(given[2], {}), budget) : value, case_sensitive,
-                    budget);
+    return sort_key(given[2] ? attribute(value, text_or(given[2]), budget) : value, case_sensitive, budget);
   };
   return sort(elements(input, budget), key, truth_or(given[0], false), budget);
 }
 
 Value dictsort(const Value& input, const Arguments& arguments, Budget& budget) {
   const auto given = arguments.bind("dictsort", {"case_sensitive", "by", "reverse"});
-  const std::string& by = text_or(given[1], "key");
+  const std::string by = text_or(given[1], "key");
   if (by != "key" && by != "value")
     fail(ErrorCode::invalid_input, "dictsort by \"{}\": expected key or value", by);
   const std::size_t part = by == "value";
@@ -180,14 +179,14 @@ Value map(const Value& input, const Arguments& arguments, Budget& budget) {
   if (arguments.positional.empty()) {
     const auto given = arguments.bind("map", {"attribute", "default"});
     for (const Value& element : elements_or_none(input, budget)) {
-      Value found = path(element, text_or(given[0], {}), budget);
+      Value found = path(element, text_or(given[0]), budget);
       result.push_back(found.is_undefined() && given[1] ? *given[1] : std::move(found));
     }
     return result;
   }
   Arguments rest = arguments;
   rest.positional.erase(rest.positional.begin());
-  const std::string& filter = text_or(&arguments.positional[0], {});
+  const std::string filter = text_or(&arguments.positional[0]);
   for (const Value& element : elements_or_none(input, budget))
     result.push_back(apply_filter(filter, element, rest, budget));
   return result;
@@ -199,7 +198,7 @@ Value select(const std::string& name, const Value& input, const Arguments& argum
   Arguments rest = arguments;
   const auto take = [&]() -> std::string {
     if (rest.positional.empty()) return {};
-    const std::string text = text_or(&rest.positional[0], {});
+    const std::string text = text_or(&rest.positional[0]);
     rest.positional.erase(rest.positional.begin());
     return text;
   };
@@ -236,7 +235,8 @@ std::string indent(const Value& input, const Arguments& arguments, Budget& budge
           : std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(integer_or(given[0], 4), 0, 100)),
                         ' ');
   const bool blank = truth_or(given[2], false);
-  std::string_view rest = text_or(&input, {});
+  const std::string text = text_or(&input);
+  std::string_view rest = text;
   std::string out;
   for (bool first = !truth_or(given[1], false);; first = false) {
     const std::size_t end = std::min(rest.find('\n'), rest.size());
