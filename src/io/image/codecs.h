@@ -1,4 +1,4 @@
-// What the picture decoders (image_*.cpp) share. Private to this folder.
+// What the picture decoders share. Private to io/image.
 //
 // A decoder finds the size, makes a Canvas (which checks the limits) and hands it rows from top to bottom.
 // The C libraries report errors by longjmp, which must not skip a destructor: in each decoder the calls that
