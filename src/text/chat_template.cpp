@@ -6,9 +6,9 @@
 #include "core/error.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "text/jinja_evaluator.h"
-#include "text/jinja_syntax.h"
-#include "text/unicode.h"
+#include "text/jinja/evaluator.h"
+#include "text/jinja/syntax.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 namespace {

@@ -1,5 +1,8 @@
-// Chat templates: the subset of Jinja2 that published templates of the family use.
-// HACKING.md lists the constructs; one that is not supported is an Error{unsupported} naming it and its line.
+// Chat templates: the subset of Jinja2 that published templates of the family use, with white space handled as
+// Hugging Face sets it (trim_blocks, lstrip_blocks). for, if, set, macro, namespace, break, continue, generation;
+// every operator but **; slices; the filters, tests and methods of src/text/jinja/filters.cpp and access.cpp.
+// A construct that is not supported is an Error{unsupported} naming it and its line.
+// Any template ends: rendering is bounded in work, memory and depth (Error{limit_exceeded}).
 #pragma once
 
 #include <filesystem>

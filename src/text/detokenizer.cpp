@@ -1,6 +1,6 @@
 #include "text/detokenizer.h"
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 

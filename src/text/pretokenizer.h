@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 

@@ -9,7 +9,7 @@
 #include "text/bpe.h"
 #include "text/pretokenizer.h"
 #include "text/tokenizer_file.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 namespace {

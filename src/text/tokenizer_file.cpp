@@ -6,7 +6,7 @@
 #include "core/error.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 namespace {

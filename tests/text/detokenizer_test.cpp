@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "text/fixture.h"
 #include "text/tokenizer.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 namespace {

@@ -1,11 +1,11 @@
-#include "text/jinja_evaluator.h"
+#include "text/jinja/evaluator.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 
 #include "core/error.h"
-#include "text/jinja_builtins.h"
+#include "text/jinja/builtins.h"
 
 namespace quire::jinja {
 namespace {

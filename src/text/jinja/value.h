@@ -1,5 +1,5 @@
 // Values of chat templates: Python's, as far as templates can tell. Errors do not name the template or a
-// line: render() in jinja_evaluator.h adds both.
+// line: render() in evaluator.h adds both.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 #include <algorithm>
 #include <cstring>

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "text/jinja_syntax.h"
+#include "text/jinja/syntax.h"
 
 namespace quire::jinja {
 

@@ -1,10 +1,10 @@
-#include "text/jinja_lexer.h"
+#include "text/jinja/lexer.h"
 
 #include <algorithm>
 
 #include "core/error.h"
-#include "text/jinja_value.h"
-#include "text/unicode.h"
+#include "text/jinja/value.h"
+#include "text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "text/jinja_value.h"
+#include "text/jinja/value.h"
 
 #include <algorithm>
 #include <charconv>
@@ -7,7 +7,7 @@
 #include <utf8proc.h>
 
 #include "core/error.h"
-#include "text/unicode.h"
+#include "text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {

@@ -4,8 +4,8 @@
 #include <utf8proc.h>
 
 #include "core/error.h"
-#include "text/jinja_builtins.h"
-#include "text/unicode.h"
+#include "text/jinja/builtins.h"
+#include "text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {

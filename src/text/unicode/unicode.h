@@ -55,7 +55,7 @@ struct UnicodeRange {
   char32_t start;
   std::uint8_t classes;
 };
-std::span<const UnicodeRange> unicode_ranges();  // generated: unicode_tables.cpp
+std::span<const UnicodeRange> unicode_ranges();  // generated: tables.cpp
 
 // The ranges laid out for one load a code point. 1.1 MB, of which text touches a few pages.
 class CharClasses {

@@ -3,9 +3,9 @@
 #include <initializer_list>
 
 #include "core/error.h"
-#include "text/jinja_lexer.h"
-#include "text/jinja_syntax.h"
-#include "text/unicode.h"
+#include "text/jinja/lexer.h"
+#include "text/jinja/syntax.h"
+#include "text/unicode/unicode.h"
 
 namespace quire::jinja {
 namespace {
