@@ -10,6 +10,11 @@
 namespace quire {
 namespace {
 
+// The file's name is enough where there is one line for all.
+std::string short_name(std::string_view page) {
+  return one_line(page.substr(page.rfind('/') + 1));
+}
+
 // "0:07", "12:30", "3:05:00".
 std::string clock_time(double seconds) {
   const auto s = static_cast<long long>(std::clamp(seconds, 0.0, 1e9) + 0.5);
@@ -95,12 +100,12 @@ void Progress::show(std::string line) {
 
 void Progress::page_running(std::string_view page, std::size_t characters, PageStream::Total total) {
   if (style_ != Style::live || Clock::now() - shown_ < std::chrono::milliseconds(200)) return;
-  show(fmt::format("{} | {}: {} characters", counts(total), one_line(page), characters));
+  show(fmt::format("{} | {}: {} characters", counts(total), short_name(page), characters));
 }
 
 void Progress::page_done(std::string_view page, std::string_view summary, PageStream::Total total) {
   ++done_;
-  if (style_ == Style::live) show(fmt::format("{} | {}: {}", counts(total), one_line(page), summary));
+  if (style_ == Style::live) show(fmt::format("{} | {}: {}", counts(total), short_name(page), summary));
   if (style_ == Style::lines) note(fmt::format("{}: {} ({})", page, summary, counts(total)));
 }
 

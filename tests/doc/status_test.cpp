@@ -72,11 +72,11 @@ TEST(Progress, ATerminalGetsOneLineThatGoesAway) {
   const Capture capture;
   {
     Progress progress(capture.stream(), Progress::Style::live);
-    progress.page_running("a.png", 100, {.pages = 1, .exact = true});
+    progress.page_running("folder/a.png", 100, {.pages = 1, .exact = true});
     progress.page_running("a.png", 101, {.pages = 1, .exact = true});  // too soon to be shown
     progress.page_done("a.png", "ok", {.pages = 1, .exact = true});
   }
-  EXPECT_THAT(capture.text(), HasSubstr("a.png: 100 characters"));
+  EXPECT_THAT(capture.text(), HasSubstr("| a.png: 100 characters"));
   EXPECT_THAT(capture.text(), Not(HasSubstr("101")));
   EXPECT_THAT(capture.text(), Not(HasSubstr("\n")));
   EXPECT_THAT(capture.text(), ::testing::EndsWith("\r\x1b[K"));
