@@ -8,8 +8,7 @@ namespace {
 // In f32: sums over E and over the keys; an error of a score is a relative error of its weight, so scores of
 // size `score` add as many roundings again. In bf16 both round each weight, but relative to different maxima:
 // two independent errors of at most u, together 0.82 u (standard deviation), which average over the keys
-// exactly as v does. 8 deviations for one element; the last rounding adds 2 u of the element and u^2 to the
-// square.
+// exactly as v does. 8 deviations for one element; the last rounding adds 2 u of it and u^2 to the square.
 Tolerance softmax_tolerance(Format a, std::int64_t E, std::int64_t keys, double score = 1) {
   const double u = unit_roundoff(a);
   const double sum = 8 * 0x1p-24 * (std::sqrt(static_cast<double>(E + keys)) + score);
@@ -43,6 +42,20 @@ TEST_P(AttentionTest, ScalesScores) {
   Matrix out(Format::f32, 1, 4);
   ops().attention(stream(), {.q = q, .kv = {k, v}, .start = 1, .head_dim = 4, .out = out});
   EXPECT_NEAR(out.get(0, 0), 2, 1e-5);
+}
+
+// The second weight is exp(-0.28515625) = 0.7518967, which bf16 rounds to 3/4: exactly what it takes to
+// cancel. The sum of the weights is not rounded: 1.7578125 / 1.7518967 lies below the boundary 1.0039,
+// by 1.75 it would not.
+TEST_P(AttentionTest, RoundsWeightsButNotTheirSum) {
+  const Matrix q = matrix(format(), 1, 4, {2, 0, 0, 0});  // scale 1/2
+  const Matrix k = matrix(format(), 2, 4, {0, 0, 0, 0, -0.28515625f, 0, 0, 0});
+  const Matrix v = matrix(format(), 2, 4, {-3, 1.0078125f, 1, 0, 4, 1, 0, 1});
+  Matrix out(format(), 1, 4);
+  ops().attention(stream(), {.q = q, .kv = {k, v}, .start = 1, .head_dim = 4, .out = out});
+  const float weight = 0.7518967f, rounded = round_to(format(), weight), sum = 1 + weight;
+  const float expected[] = {(4 * rounded - 3) / sum, (1.0078125f + rounded) / sum, 1 / sum, rounded / sum};
+  for (std::int64_t c = 0; c < 4; ++c) EXPECT_NEAR(out.get(0, c), round_to(format(), expected[c]), 1e-6) << c;
 }
 
 TEST_P(AttentionTest, QueryHeadsShareKeyHeads) {
