@@ -38,8 +38,17 @@ std::span<const std::byte> as_bytes(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
+bool is_picture(std::string_view head) {
+  return image_format(as_bytes(head)) != ImageFormat::unknown;
+}
+
+// A picture's metadata may hold "%PDF-" among its first bytes, so it is asked for first.
+bool is_pdf_document(std::string_view head) {
+  return !is_picture(head) && is_pdf(as_bytes(head));
+}
+
 bool is_document(std::string_view head) {
-  return is_pdf(as_bytes(head)) || image_format(as_bytes(head)) != ImageFormat::unknown;
+  return is_picture(head) || is_pdf_document(head);
 }
 
 bool has_document_name(const fs::path& path) {
@@ -334,7 +343,7 @@ void PageStream::read_pages(const Input& input, const fs::path& path, Page& page
   if (path == "-") {
     bytes = read_standard_input(stop);
   } else if (const bool is_pipe = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
-             is_pipe || !is_pdf(as_bytes(read_head(path)))) {
+             is_pipe || !is_pdf_document(read_head(path))) {
     bytes = read_file(path, kMaxInputBytes);
   }
 
@@ -350,9 +359,9 @@ void PageStream::read_pages(const Input& input, const fs::path& path, Page& page
     }
   };
 
-  if (bytes && !is_pdf(as_bytes(*bytes))) {
+  if (bytes && !is_pdf_document(*bytes)) {
     if (bytes->empty()) fail(ErrorCode::invalid_input, "is empty");
-    if (image_format(as_bytes(*bytes)) == ImageFormat::unknown)
+    if (!is_picture(*bytes))
       fail(ErrorCode::unsupported,
            "is neither a picture (PNG, JPEG, WebP, TIFF, BMP, GIF) nor a PDF, by its content");
     page.input_hash = content_hash(*bytes);

@@ -123,7 +123,8 @@ struct Ops {
   // --- text decoder ------------------------------------------------------------------------------------
   // y[t] = round(table[ids[t]]).
   void (*embed)(Stream&, std::span<const std::int32_t> ids, const Weight& table, Rows y);
-  // x[rows[i]] = from[i]: image features take the place of the embeddings of image tokens. One format.
+  // x[rows[i]] = from[i]: image features take the place of the embeddings of image tokens. One format,
+  // distinct rows.
   void (*scatter_rows)(Stream&, Rows from, std::span<const std::int32_t> rows, Rows x);
   // y = round(x / sqrt(mean(x^2) + eps) * (1 + w)).
   void (*rms_norm)(Stream&, Rows x, std::span<const float> w, float eps, Rows y);
@@ -135,7 +136,7 @@ struct Ops {
   // a' = round(round(a cos) - round(b sin)), b' = round(round(b cos) + round(a sin)).
   void (*qk_norm_rope)(Stream&, const QkNormRope&);
   // Causal by sequence index, scale E^-1/2; query head h reads key head h / (H/G). Scores and softmax f32;
-  // the unnormalised weights exp(s - running max) are rounded before they meet v, their sum is not; one round
+  // the unnormalised weights exp(s - row maximum) are rounded before they meet v, their sum is not; one round
   // at the end.
   void (*attention)(Stream&, const Attention&);
   // y = round(x * round(sigmoid(gate))), gate read from q_gate [T, H * 2E] (second half of each head); x may

@@ -3,9 +3,9 @@
 // Plan: a task takes a few query rows of one head and holds their whole score rows [rows, keys] in f32 (L2):
 // scores, then the softmax of each row up to its own last key, then the weighted sum of V, keys in order. No
 // running maximum, so nothing is rescaled and a row's bits depend on the row alone. Text: K and V are used
-// where the cache holds them. Vision: one head at a time, K^T and V widened to f32 once for all queries, keys
-// as lanes: with E = 64 the lane sums of a dot product would cost more than the product. FLOP: 4 T keys E a
-// head, the wall for pages; bytes for a decode step: K and V once.
+// where the cache holds them, queries are widened to f32 once. Vision: one head at a time, K^T and V widened
+// to f32 once for all queries, keys as lanes: with E = 64 the lane sums of a dot product would cost more than
+// the product. FLOP: 4 T keys E a head, the wall for pages; bytes for a decode step: K and V once.
 #include <cmath>
 #include <limits>
 
@@ -112,18 +112,22 @@ void attention(Stream& s, const Attention& a) {
   if (T == 0) return;
   const std::int64_t heads = a.q.cols / E, group = heads / (a.kv.k.cols / E);
   const std::int64_t stride = round_up(a.start + T, kLanes);  // of a score row
-  const auto bytes = static_cast<std::size_t>(kTaskRows * stride) * sizeof(float);
-  std::byte* scratch = s.scratch_bytes(bytes * static_cast<std::size_t>(s.threads->size()));
+  const std::int64_t per_worker = kTaskRows * (stride + E);   // scores, then the queries in f32
+  float* scratch = reinterpret_cast<float*>(
+      s.scratch_bytes(static_cast<std::size_t>(per_worker * s.threads->size()) * sizeof(float)));
   const float scale = 1.0f / std::sqrt(static_cast<float>(E));
   with_type(a.q.format, [&](auto t) {
     using A = decltype(t);
     const std::int64_t tiles = (T + kTaskRows - 1) / kTaskRows;
     s.threads->parallel_for(heads * tiles, [&](std::int64_t task, int worker) {
-      float* scores = reinterpret_cast<float*>(scratch + bytes * static_cast<std::size_t>(worker));
+      float* scores = scratch + per_worker * worker;
+      float* q = scores + kTaskRows * stride;
       const std::int64_t h = task % heads, i0 = (tiles - 1 - task / heads) * kTaskRows;  // longest first
       const std::int64_t rows = std::min(kTaskRows, T - i0), column = h / group * E;
-      dot_block(row<const A>(a.q, i0) + h * E, a.q.stride, rows, row<const A>(a.kv.k, 0) + column,
-                a.kv.k.stride, a.start + i0 + rows, E,
+      for (std::int64_t i = 0; i < rows; ++i) {
+        widen_row(row<const A>(a.q, i0 + i) + h * E, E, q + i * E);
+      }
+      dot_block(q, E, rows, row<const A>(a.kv.k, 0) + column, a.kv.k.stride, a.start + i0 + rows, E,
                 [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
                   store4(scores + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
                 });
@@ -225,9 +229,7 @@ void vision_attention(Stream& s, const VisionAttention& a) {
         float* q = scores + kTaskRows * padded;
         const std::int64_t i0 = task * kTaskRows, rows = std::min(kTaskRows, N - i0);
         for (std::int64_t i = 0; i < rows; ++i) {
-          const A* from = row<const A>(a.qkv, i0 + i) + h * E;
-          for_lanes(E,
-                    [&](std::int64_t e, int n) { store_lanes(q + i * E + e, load_lanes(from + e, n), n); });
+          widen_row(row<const A>(a.qkv, i0 + i) + h * E, E, q + i * E);
         }
         for (std::int64_t j = 0; j < padded; j += kTileWidth) {
           const float* k = packed.k + j * E;

@@ -58,4 +58,10 @@ inline void store_lanes(T* p, Vf x, int n) {
   }
 }
 
+// x[0..cols) as f32.
+template <typename T>
+inline void widen_row(const T* x, std::int64_t cols, float* y) {
+  for_lanes(cols, [&](std::int64_t j, int n) { store_lanes(y + j, load_lanes(x + j, n), n); });
+}
+
 }  // namespace quire::QUIRE_ISA

@@ -112,23 +112,6 @@ inline __m256 halves(Vf x) {
   return _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
 }
 
-// 2 * kLanes bf16, and acc + their products pair by pair: lane i gets element 2i, then 2i + 1.
-using Vpairs = __m512bh;
-inline Vpairs load_pairs(const bf16* p) {
-  return reinterpret_cast<__m512bh>(_mm512_loadu_si512(p));
-}
-inline Vpairs load_pairs(const bf16* p, int n) {
-  return reinterpret_cast<__m512bh>(_mm512_maskz_loadu_epi16((__mmask32{1} << n) - 1, p));
-}
-inline Vpairs broadcast_pair(const bf16* p) {
-  std::int32_t pair;
-  std::memcpy(&pair, p, sizeof(pair));
-  return reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair));
-}
-inline Vf dot_pairs(Vpairs a, Vpairs b, Vf acc) {
-  return _mm512_dpbf16_ps(acc, a, b);
-}
-
 #else
 
 constexpr int kLanes = 8;
@@ -236,28 +219,6 @@ inline std::int64_t narrow4(__m128 x) {
 
 inline __m256 halves(Vf x) {
   return x;
-}
-
-using Vpairs = __m256i;
-inline Vpairs load_pairs(const bf16* p) {
-  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
-}
-inline Vpairs load_pairs(const bf16* p, int n) {
-  bf16 whole[2 * kLanes] = {};
-  std::memcpy(whole, p, static_cast<std::size_t>(n) * sizeof(bf16));
-  return load_pairs(whole);
-}
-inline Vpairs broadcast_pair(const bf16* p) {
-  std::int32_t pair;
-  std::memcpy(&pair, p, sizeof(pair));
-  return _mm256_set1_epi32(pair);
-}
-inline Vf dot_pairs(Vpairs a, Vpairs b, Vf acc) {
-  const __m256i high = _mm256_set1_epi32(static_cast<int>(0xffff0000u));
-  acc =
-      fma(_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)), _mm256_castsi256_ps(_mm256_slli_epi32(b, 16)), acc);
-  return fma(_mm256_castsi256_ps(_mm256_and_si256(a, high)), _mm256_castsi256_ps(_mm256_and_si256(b, high)),
-             acc);
 }
 
 #endif
