@@ -54,8 +54,11 @@ struct Weight {
 
 // What an operation runs on. One stream runs one operation at a time, in order.
 struct Stream {
-  ThreadPool* threads = nullptr;
-  Buffer scratch;  // grown by operations, reused
+  ThreadPool* threads = nullptr;  // of the CPU tables
+  Buffer scratch;                 // host memory, grown by operations, reused
+  void* cuda_stream = nullptr;    // a cudaStream_t, of the CUDA table; nullptr: the default stream
+  void* cuda_scratch = nullptr;   // device memory that operations of the CUDA table may overwrite
+  std::size_t cuda_scratch_bytes = 0;
 
   std::byte* scratch_bytes(std::size_t bytes) {
     if (scratch.size() < bytes) scratch = Buffer(bytes);

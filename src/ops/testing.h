@@ -16,6 +16,7 @@
 #include "compare.h"
 #include "core/thread_pool.h"
 #include "ops/cpu/table.h"
+#include "ops/cuda/on_host.h"
 #include "ops/matrix.h"
 #include "ops/ops.h"
 
@@ -24,10 +25,11 @@ namespace quire {
 // Around the sizes at which kernels change their path.
 inline constexpr std::int64_t kRowCounts[] = {0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 130};
 
-// Every table this CPU can run.
+// Every table this machine can run.
 inline std::vector<const Ops*> tables() {
   std::vector<const Ops*> all = {&reference_ops()};
   for (const Ops* ops : cpu_tables()) all.push_back(ops);
+  if (const Ops* ops = cuda::ops_on_host()) all.push_back(ops);
   return all;
 }
 

@@ -1,0 +1,79 @@
+// What the kernels share: elements in either format, reductions in one fixed order.
+//
+// Every f32 operation outside matrix instructions that can be contracted is written as an intrinsic (__fmaf_rn, __fmul_rn,
+// __fadd_rn), so that two instances of a template give the same bits.
+#pragma once
+
+#include <cstdint>
+
+#include <cuda_bf16.h>
+
+#include "ops/ops.h"
+
+namespace quire::cuda {
+
+using bfloat = __nv_bfloat16;
+
+__device__ inline float to_f32(float x) { return x; }
+__device__ inline float to_f32(bfloat x) { return __bfloat162float(x); }
+
+template <typename T>
+__device__ inline T from_f32(float x);
+template <>
+__device__ inline float from_f32<float>(float x) { return x; }
+template <>
+__device__ inline bfloat from_f32<bfloat>(float x) { return __float2bfloat16_rn(x); }
+
+// The round of the contracts in ops.h.
+template <typename T>
+__device__ inline float round_to(float x) { return to_f32(from_f32<T>(x)); }
+
+__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline float silu(float x) { return x * sigmoid(x); }
+
+// The sum over a warp, the same bits in every lane: lane i adds lane i ^ 16, then i ^ 8, ...
+__device__ inline float warp_sum(float x) {
+  for (int offset = 16; offset > 0; offset >>= 1) x = __fadd_rn(x, __shfl_xor_sync(~0u, x, offset));
+  return x;
+}
+__device__ inline float warp_max(float x) {
+  for (int offset = 16; offset > 0; offset >>= 1) x = fmaxf(x, __shfl_xor_sync(~0u, x, offset));
+  return x;
+}
+
+// The sum over a block of kThreads, the same bits in every thread: warps first, then their sums in one warp.
+template <int kThreads>
+__device__ inline float block_sum(float x) {
+  constexpr int kWarps = kThreads / 32;
+  __shared__ float sums[kWarps];
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = threadIdx.x % 32 < kWarps ? sums[threadIdx.x % 32] : 0.0f;
+  x = warp_sum(x);
+  __syncthreads();  // sums may be written again
+  return x;
+}
+
+// A row of Rows in a kernel: base pointer and stride, passed by value.
+template <typename T>
+struct Matrix {
+  T* data;
+  std::int64_t stride;
+  __device__ T* row(std::int64_t i) const { return data + i * stride; }
+};
+
+template <typename T>
+Matrix<T> matrix(const Rows& x) { return {static_cast<T*>(x.data), x.stride}; }
+
+// Calls body with a value of the element type.
+template <typename Body>
+void with_type(Format format, Body body) {
+  if (format == Format::bf16) {
+    body(bfloat{});
+  } else {
+    body(float{});
+  }
+}
+
+}  // namespace quire::cuda

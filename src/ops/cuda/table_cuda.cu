@@ -1,0 +1,33 @@
+// The table of CUDA.
+#include "ops/cuda/entries.h"
+#include "ops/cuda/table.h"
+
+namespace quire::cuda {
+
+const Ops kOps = {
+    .name = "cuda",
+    .linear = linear,
+    .add = add,
+    .convert = convert,
+    .embed = embed,
+    .scatter_rows = scatter_rows,
+    .rms_norm = rms_norm,
+    .add_rms_norm = add_rms_norm,
+    .swiglu = swiglu,
+    .qk_norm_rope = qk_norm_rope,
+    .attention = attention,
+    .attention_gate = attention_gate,
+    .conv1d_silu = conv1d_silu,
+    .gdn_gates = gdn_gates,
+    .gdn_prefill = gdn_prefill,
+    .gdn_window = gdn_window,
+    .gated_rms_norm = gated_rms_norm,
+    .argmax = argmax,
+    .add_position_embedding = add_position_embedding,
+    .layer_norm = layer_norm,
+    .vision_rope = vision_rope,
+    .vision_attention = vision_attention,
+    .gelu = gelu,
+};
+
+}  // namespace quire::cuda

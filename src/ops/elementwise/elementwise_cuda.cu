@@ -1,0 +1,118 @@
+// add, convert, swiglu, gelu: one thread an element.
+// Bytes: each operand once; the wall is memory.
+#include "ops/cuda/common.cuh"
+#include "ops/cuda/entries.h"
+#include "ops/cuda/launch.h"
+#include "ops/elementwise/elementwise.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// element(row, column) for every element of a [rows, cols] matrix.
+template <typename Element>
+__global__ void elementwise_kernel(std::int64_t rows, std::int64_t cols, Element element) {
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows * cols; i += step) {
+    element(i / cols, i % cols);
+  }
+}
+
+template <typename Element>
+void for_elements(Stream& s, const Rows& x, const char* op, Element element) {
+  if (x.rows == 0 || x.cols == 0) return;
+  constexpr unsigned kMostBlocks = 16384;
+  const unsigned grid = blocks(x.rows * x.cols, kThreads);
+  elementwise_kernel<<<grid < kMostBlocks ? grid : kMostBlocks, kThreads, 0, handle(s)>>>(x.rows, x.cols, element);
+  check_launch(op);
+}
+
+template <typename T>
+struct Add {
+  Matrix<T> x, y;
+  __device__ void operator()(std::int64_t i, std::int64_t j) const {
+    x.row(i)[j] = from_f32<T>(__fadd_rn(to_f32(x.row(i)[j]), to_f32(y.row(i)[j])));
+  }
+};
+
+template <typename T, typename U>
+struct Convert {
+  Matrix<T> x;
+  Matrix<U> y;
+  __device__ void operator()(std::int64_t i, std::int64_t j) const {
+    y.row(i)[j] = from_f32<U>(to_f32(x.row(i)[j]));
+  }
+};
+
+template <typename T>
+struct Swiglu {
+  Matrix<T> gate, up, y;
+  __device__ void operator()(std::int64_t i, std::int64_t j) const {
+    y.row(i)[j] = from_f32<T>(__fmul_rn(round_to<T>(silu(to_f32(gate.row(i)[j]))), to_f32(up.row(i)[j])));
+  }
+};
+
+// x sigmoid(2u) = x / 2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3)
+template <typename T>
+struct GeluTanh {
+  Matrix<T> x;
+  __device__ void operator()(std::int64_t i, std::int64_t j) const {
+    const float v = to_f32(x.row(i)[j]);
+    const float u = __fmul_rn(1.595769122f, __fmaf_rn(0.044715f, __fmul_rn(__fmul_rn(v, v), v), v));
+    x.row(i)[j] = from_f32<T>(__fmul_rn(v, sigmoid(u)));
+  }
+};
+
+// x / 2 erfc(-x / sqrt 2): no cancellation for negative x.
+template <typename T>
+struct GeluErf {
+  Matrix<T> x;
+  __device__ void operator()(std::int64_t i, std::int64_t j) const {
+    const float v = to_f32(x.row(i)[j]);
+    x.row(i)[j] = from_f32<T>(__fmul_rn(__fmul_rn(0.5f, v), erfcf(__fmul_rn(-0.707106781f, v))));
+  }
+};
+
+}  // namespace
+
+void add(Stream& s, Rows x, Rows y) {
+  check_add(x, y);
+  with_type(x.format, [&](auto t) {
+    using T = decltype(t);
+    for_elements(s, x, "add", Add<T>{matrix<T>(x), matrix<T>(y)});
+  });
+}
+
+void convert(Stream& s, Rows x, Rows y) {
+  check_convert(x, y);
+  with_type(x.format, [&](auto t) {
+    with_type(y.format, [&](auto u) {
+      using T = decltype(t);
+      using U = decltype(u);
+      for_elements(s, x, "convert", Convert<T, U>{matrix<T>(x), matrix<U>(y)});
+    });
+  });
+}
+
+void swiglu(Stream& s, Rows gate, Rows up, Rows y) {
+  check_swiglu(gate, up, y);
+  with_type(y.format, [&](auto t) {
+    using T = decltype(t);
+    for_elements(s, y, "swiglu", Swiglu<T>{matrix<T>(gate), matrix<T>(up), matrix<T>(y)});
+  });
+}
+
+void gelu(Stream& s, Rows x, Gelu kind) {
+  check_gelu(x);
+  with_type(x.format, [&](auto t) {
+    using T = decltype(t);
+    if (kind == Gelu::tanh) {
+      for_elements(s, x, "gelu", GeluTanh<T>{matrix<T>(x)});
+    } else {
+      for_elements(s, x, "gelu", GeluErf<T>{matrix<T>(x)});
+    }
+  });
+}
+
+}  // namespace quire::cuda
