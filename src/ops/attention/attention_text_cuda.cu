@@ -341,6 +341,7 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void text_attenti
     block.weighted_sum(sums, at, buffer);
     if (!partial && (tile % (kSplit / kTile) == kSplit / kTile - 1 || tile == last_tile)) {
       merge(all, sums);
+      __syncwarp();
       sums.clear();
     }
   }

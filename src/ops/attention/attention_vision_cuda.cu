@@ -2,9 +2,9 @@
 //   out[i, h] = sum_j w_j v_j / sum_j w_j, w_j = exp(s_j - m), s_j = q_i k_j E^-1/2
 // Shapes: qkv [N, 3 D] = q | k | v, head-major; out [N, D]; E = D / heads <= 128; bf16 (f32: attention_f32_cuda.cu).
 // FLOP: 4 D N^2, the wall, with N^2 exponentials a head beside it. Bytes: K and V once for each block of rows, from L2.
-// Plan: a block takes 128 rows of one head (64 where E > 80), a warp 32 (16) of them with their queries in registers.
-// Tiles of 64 keys are copied while the one before is used; scores, running maximum and weights stay in registers, the
-// accumulators of Q K^T being the operand of P V.
+// Plan: a block takes 128 rows of one head (64 where E > 80), a warp 32 (16) of them. Tiles of 64 keys are copied while
+// the one before is used; scores, running maximum and weights stay in registers, the accumulators of Q K^T being the
+// operand of P V.
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16 relative to
 // the largest score so far, their sum is not; one round at the end.
 // Invariance: a row sees tiles of keys at fixed indices in order, by the same instructions wherever it stands.
@@ -77,7 +77,7 @@ template <int kRowTiles>
 using Scores = float[kRowTiles][kTile / 8][4];
 
 template <int kE, int kRowTiles>
-__device__ inline void score(Scores<kRowTiles>& s, const std::uint32_t (&q)[kRowTiles][kE / 16][4], const bfloat* k) {
+__device__ inline void score(Scores<kRowTiles>& s, const bfloat* q, const bfloat* k) {
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -86,16 +86,19 @@ __device__ inline void score(Scores<kRowTiles>& s, const std::uint32_t (&q)[kRow
       for (int c = 0; c < 4; ++c) s[i][n][c] = 0;
     }
   }
+#pragma unroll 1
+  for (int e = 0; e < kE; e += 16) {
+    std::uint32_t a[kRowTiles][4];
 #pragma unroll
-  for (int e = 0; e < kE / 16; ++e) {
+    for (int i = 0; i < kRowTiles; ++i) load_a(a[i], q + i * 16 * (kE + 8) + e, kE + 8);
 #pragma unroll
     for (int n = 0; n < kTile / 8; n += 2) {
       std::uint32_t b[4];
-      load_b(b, k + n * 8 * (kE + 8) + e * 16, kE + 8);
+      load_b(b, k + n * 8 * (kE + 8) + e, kE + 8);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
-        multiply(s[i][n], q[i][e], b[0], b[1]);
-        multiply(s[i][n + 1], q[i][e], b[2], b[3]);
+        multiply(s[i][n], a[i], b[0], b[1]);
+        multiply(s[i][n + 1], a[i], b[2], b[3]);
       }
     }
   }
@@ -182,17 +185,6 @@ __global__ __launch_bounds__(kThreads) void vision_attention_kernel(const Vision
 
   Block::template load<Block::kRows>(a, block.q, first_row, head * a.head_dim);
   block.load_keys(a, head, 0, 0);
-  wait_for_copies();
-  __syncthreads();
-  std::uint32_t q[kRowTiles][kE / 16][4];
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int e = 0; e < kE / 16; ++e) {
-      load_a(q[i][e], block.q + (warp_row + i * 16) * Block::kStride + e * 16, Block::kStride);
-    }
-  }
-
   VisionRows<kE, kRowTiles> rows;
   rows.clear();
   const int tiles = (a.patches + kTile - 1) / kTile;
@@ -202,7 +194,7 @@ __global__ __launch_bounds__(kThreads) void vision_attention_kernel(const Vision
     __syncthreads();  // this tile is here, and nobody reads the other any more
     if (tile + 1 < tiles) block.load_keys(a, head, tile + 1, buffer ^ 1);
     Scores<kRowTiles> s;
-    score<kE, kRowTiles>(s, q, block.k[buffer]);
+    score<kE, kRowTiles>(s, block.q + warp_row * Block::kStride, block.k[buffer]);
     softmax<kE, kRowTiles>(rows, s, a.scale, a.patches - tile * kTile);
     weighted_sum<kE, kRowTiles>(rows, s, block.v[buffer]);
   }
