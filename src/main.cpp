@@ -3,9 +3,12 @@
 #include <exception>
 #include <string_view>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "cli/commands.h"
+#include "core/error.h"
 #include "doc/status.h"
 #include "quire/quire.h"
 
@@ -20,6 +23,14 @@ constexpr std::string_view kHelp =
     "\n"
     "quire COMMAND --help lists the options of a command.\n";
 
+// A file opened later must not become a standard stream that the caller has closed: what is said there would
+// be written into it. The place is held by a descriptor that can neither be read nor written.
+void hold_standard_streams() {
+  int fd = STDIN_FILENO;
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/", O_PATH);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
 int run(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "parse") return quire::parse_command(argc - 1, argv + 1);
@@ -33,21 +44,24 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (command.empty()) {
-    fmt::print(stderr, "{}", kHelp);
-  } else {
-    fmt::print(stderr, "quire: no command '{}': expected parse or inspect (see quire --help)\n",
-               quire::one_line(command));
+    std::fputs(kHelp.data(), stderr);
+    return quire::kExitUnusable;
   }
-  return quire::kExitUnusable;
+  quire::fail(quire::ErrorCode::invalid_input,
+              "no command '{}': expected parse or inspect (see quire --help)", command);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  hold_standard_streams();
   try {
-    return run(argc, argv);
+    const int code = run(argc, argv);
+    if (std::fflush(stdout) != 0) quire::fail(quire::ErrorCode::io, "standard output: cannot be written");
+    return code;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "quire: {}\n", quire::one_line(error.what()));
+    // Not fmt::print, which throws when nobody can be told.
+    std::fputs(fmt::format("quire: {}\n", quire::one_line(error.what())).c_str(), stderr);
     return quire::kExitUnusable;
   }
 }

@@ -1,6 +1,7 @@
 // quire parse: options to a ParseJob, and the exit code.
 #include "doc/parse.h"
 
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -148,6 +149,8 @@ int parse_command(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     fail(ErrorCode::invalid_input, "parse: {} (see quire parse --help)", error.what());
   }
+  if (std::isnan(arguments.dpi) || std::isnan(arguments.request.max_seconds))  // passes CLI::Range
+    fail(ErrorCode::invalid_input, "parse: nan is no value for --dpi or --max-seconds");
   return run(arguments);
 }
 

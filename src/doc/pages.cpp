@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -65,8 +66,10 @@ struct CloseFile {
 };
 using File = std::unique_ptr<std::FILE, CloseFile>;
 
+// Does not wait for the writer of a pipe.
 File open_file(const fs::path& path) {
-  File file(std::fopen(path.c_str(), "rbe"));
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  File file(fd < 0 ? nullptr : ::fdopen(fd, "rb"));
   if (!file) {
     const int error = errno;
     fail(error == ENOENT || error == ENOTDIR ? ErrorCode::not_found : ErrorCode::io, "cannot open it: {}",
@@ -83,18 +86,28 @@ std::string read_head(const fs::path& path) {
   return head;
 }
 
-// Whoever writes may take any time, so it is waited for in short turns.
-std::string read_standard_input(const std::stop_token& stop) {
+void require_document(std::string_view head) {
+  if (head.empty()) fail(ErrorCode::invalid_input, "is empty");
+  if (!is_document(head))
+    fail(ErrorCode::unsupported,
+         "is neither a picture (PNG, JPEG, WebP, TIFF, BMP, GIF) nor a PDF, by its content");
+}
+
+// Standard input, a pipe or a device, to its end. Whoever writes may take any time, so it is waited for in
+// short turns; what may have no end must be a document from its first bytes on.
+std::string read_stream(int fd, const std::stop_token& stop) {
   std::string content;
   std::array<char, 1 << 16> chunk;
   while (!stop.stop_requested()) {
-    pollfd ready{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0};
+    pollfd ready{.fd = fd, .events = POLLIN, .revents = 0};
     if (::poll(&ready, 1, 100) <= 0) continue;
-    const ssize_t n = ::read(STDIN_FILENO, chunk.data(), chunk.size());
-    if (n < 0 && errno == EINTR) continue;
+    const ssize_t n = ::read(fd, chunk.data(), chunk.size());
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) fail(ErrorCode::io, "cannot be read: {}", std::generic_category().message(errno));
     if (n == 0) break;
+    const std::size_t before = content.size();
     content.append(chunk.data(), static_cast<std::size_t>(n));
+    if (before < kHeadBytes && content.size() >= kHeadBytes) require_document(content);
     if (content.size() > kMaxInputBytes)
       fail(ErrorCode::limit_exceeded, "is larger than {} bytes, the most that is read here", kMaxInputBytes);
   }
@@ -186,16 +199,17 @@ std::vector<Input> list_inputs(const std::vector<std::string>& arguments,
     std::error_code error;
     for (fs::directory_iterator entry(argument, error), end; !error && entry != end; entry.increment(error)) {
       const std::string name = entry->path().filename().string();
-      if (name.starts_with(".") || !entry->is_regular_file(ignored)) continue;
-      names.push_back(name);
+      if (!name.starts_with(".") && !entry->is_directory(ignored)) names.push_back(name);
     }
     if (error) fail(ErrorCode::io, "{}: cannot read the folder: {}", argument, error.message());
     std::sort(names.begin(), names.end(), natural_less);
     for (const std::string& name : names) {
       const fs::path path = fs::path(argument) / name;
-      bool counts = has_document_name(path);
+      // A link to nowhere counts by its name, so that it is reported; a pipe or a device never counts.
+      const bool is_file = fs::is_regular_file(path, ignored);
+      bool counts = has_document_name(path) && (is_file || !fs::exists(path, ignored));
       try {
-        counts = counts || is_document(read_head(path));
+        counts = counts || (is_file && is_document(read_head(path)));
       } catch (const Error&) {
         // Not readable and not named like a document.
       }
@@ -341,9 +355,10 @@ void PageStream::read_pages(const Input& input, const fs::path& path, Page& page
   std::error_code ignored;
   std::optional<std::string> bytes;  // not of a PDF in a regular file: its pages are rendered from there
   if (path == "-") {
-    bytes = read_standard_input(stop);
-  } else if (const bool is_pipe = fs::exists(path, ignored) && !fs::is_regular_file(path, ignored);
-             is_pipe || !is_pdf_document(read_head(path))) {
+    bytes = read_stream(STDIN_FILENO, stop);
+  } else if (fs::exists(path, ignored) && !fs::is_regular_file(path, ignored)) {
+    bytes = read_stream(::fileno(open_file(path).get()), stop);
+  } else if (!is_pdf_document(read_head(path))) {
     bytes = read_file(path, kMaxInputBytes);
   }
 
@@ -360,10 +375,7 @@ void PageStream::read_pages(const Input& input, const fs::path& path, Page& page
   };
 
   if (bytes && !is_pdf_document(*bytes)) {
-    if (bytes->empty()) fail(ErrorCode::invalid_input, "is empty");
-    if (!is_picture(*bytes))
-      fail(ErrorCode::unsupported,
-           "is neither a picture (PNG, JPEG, WebP, TIFF, BMP, GIF) nor a PDF, by its content");
+    require_document(*bytes);
     page.input_hash = content_hash(*bytes);
     page.input_bytes = static_cast<std::int64_t>(bytes->size());
     put_all(image_frames(as_bytes(*bytes)), [&](int number) {
@@ -380,6 +392,7 @@ void PageStream::read_pages(const Input& input, const fs::path& path, Page& page
   PdfOptions pdf_options;
   pdf_options.password = options_.password;
   pdf_options.dpi = options_.dpi;
+  pdf_options.stop = stop;
   pdf_options.max_pixels = options_.dpi > 0 ? kDpiMaxPixels : options_.max_pixels;
   const Pdf pdf(file, std::move(pdf_options));
   put_all(pdf.pages(), [&](int number) { return pdf.render(number); });

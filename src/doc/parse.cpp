@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include <unistd.h>
+
 #include "core/error.h"
 #include "doc/repetition.h"
 #include "doc/stitch.h"
@@ -131,7 +133,10 @@ class Run {
     while (std::optional<Page> page = stream_.next(stop_)) {
       if (document_.pages.empty()) begin_document(*page);
       std::optional<PageRecord> record = parse_page(*page);
-      if (!record) break;
+      if (!record) {
+        if (to_files()) ::rmdir(page_folder(page->input).c_str());  // when it still waits for a first page
+        break;
+      }
       finish_page(*page, std::move(*record));
       if (static_cast<int>(document_.pages.size()) == page->pages || page->number == 0)
         finish_document(page->input);
@@ -163,7 +168,7 @@ class Run {
       remove_page_records(page_folder(page.input));
       create_folder(page_folder(page.input));
     } else if (job_.inputs.size() > 1 && job_.format == OutputFormat::markdown) {
-      write(fmt::format("{}<!-- {} -->\n\n", wrote_ ? "\n" : "", one_line(document_.input)));
+      write(fmt::format("{}{}\n\n", wrote_ ? "\n" : "", markdown_comment(document_.input)));
       wrote_ = false;  // no blank line before the first page
     }
   }
@@ -304,10 +309,23 @@ ParseTotals parse(const ParseJob& job, const std::function<Result(const Request&
   return Run(job, generate, write, progress, std::move(stop)).run();
 }
 
+namespace {
+
+// Room for "-2" and for what is written under a name: file systems hold 255 bytes.
+std::string shortened(std::string name) {
+  constexpr std::size_t kMostBytes = 240;
+  if (name.size() <= kMostBytes) return name;
+  std::size_t end = kMostBytes;
+  while (end > 0 && (name[end] & 0xC0) == 0x80) --end;  // not inside a UTF-8 character
+  return name.substr(0, end);
+}
+
+}  // namespace
+
 std::vector<std::string> output_names(const std::vector<Input>& inputs) {
   std::map<std::string, int> uses;
   const auto stem = [](const Input& input) {
-    return input.path == "-" ? input.name : input.path.stem().string();
+    return shortened(input.path == "-" ? input.name : input.path.stem().string());
   };
   for (const Input& input : inputs) ++uses[stem(input)];
 
@@ -319,7 +337,7 @@ std::vector<std::string> output_names(const std::vector<Input>& inputs) {
   for (const Input& input : inputs) {
     std::string name = stem(input);
     if (uses[name] > 1) {
-      if (input.path != "-") name = input.path.filename().string();
+      if (input.path != "-") name = shortened(input.path.filename().string());
       const std::string first = name;
       for (int n = 2; !taken.insert(name).second; ++n) name = fmt::format("{}-{}", first, n);
     }

@@ -43,6 +43,7 @@ ParseTotals parse(const ParseJob& job, const std::function<Result(const Request&
 
 // The NAME of each input's output files, all different: the file's name without its extension; where two
 // inputs would share one, their names with extension; where those are equal too, "-2", "-3", ... is added.
+// Cut off where the file system could not hold them.
 std::vector<std::string> output_names(const std::vector<Input>& inputs);
 
 }  // namespace quire

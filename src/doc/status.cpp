@@ -66,17 +66,21 @@ double Progress::seconds() const {
   return std::chrono::duration<double>(Clock::now() - start_).count();
 }
 
+// Whether anyone can be told makes no difference to the run: fmt::print would throw.
+void Progress::print(const std::string& text) {
+  std::fputs(text.c_str(), stream_);
+  std::fflush(stream_);
+}
+
 void Progress::problem(std::string_view message) {
   clear();
-  fmt::print(stream_, "quire: {}\n", one_line(message));
-  std::fflush(stream_);
+  print(fmt::format("quire: {}\n", one_line(message)));
 }
 
 void Progress::note(std::string_view message) {
   if (style_ == Style::quiet) return;
   clear();
-  fmt::print(stream_, "{}\n", one_line(message));
-  std::fflush(stream_);
+  print(one_line(message) + "\n");
 }
 
 std::string Progress::counts(PageStream::Total total) const {
@@ -92,8 +96,7 @@ std::string Progress::counts(PageStream::Total total) const {
 void Progress::show(std::string line) {
   // A line that wraps could not be removed again. Bytes count as columns: never too few.
   line.resize(std::min(line.size(), terminal_width(stream_) - 1));
-  fmt::print(stream_, "\r\x1b[K{}", line);
-  std::fflush(stream_);
+  print("\r\x1b[K" + line);
   line_is_open_ = true;
   shown_ = Clock::now();
 }
@@ -111,8 +114,7 @@ void Progress::page_done(std::string_view page, std::string_view summary, PageSt
 
 void Progress::clear() {
   if (!line_is_open_) return;
-  fmt::print(stream_, "\r\x1b[K");
-  std::fflush(stream_);
+  print("\r\x1b[K");
   line_is_open_ = false;
 }
 

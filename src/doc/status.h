@@ -53,6 +53,7 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   std::string counts(PageStream::Total total) const;
   void show(std::string line);
+  void print(const std::string& text);
 
   std::FILE* stream_;
   Style style_;

@@ -1,6 +1,7 @@
 #include "doc/stitch.h"
 
 #include "core/error.h"
+#include "text/unicode/unicode.h"
 
 namespace quire {
 namespace {
@@ -14,22 +15,26 @@ std::string_view without_outer_space(std::string_view text) {
   return text.substr(0, text.find_last_not_of(kSpace) + 1);
 }
 
-// A comment ends at "--" and ">" wherever they come from.
-std::string comment(const PageRecord& page) {
+std::string status_comment(const PageRecord& page) {
   std::string text = page.page > 0 ? fmt::format("page {} {}", page.page, to_string(page.status))
                                    : std::string(to_string(page.status));
-  if (!page.reason.empty()) text += ": " + one_line(page.reason);
-  for (std::size_t at; (at = text.find("--")) != std::string::npos;) text.replace(at, 2, "- -");
-  return "<!-- " + text + " -->";
+  if (!page.reason.empty()) text += ": " + page.reason;
+  return markdown_comment(text);
 }
 
 }  // namespace
+
+std::string markdown_comment(std::string_view text) {
+  std::string line = replace_invalid_utf8(one_line(text));
+  for (std::size_t at; (at = line.find("--")) != std::string::npos;) line.replace(at, 2, "- -");
+  return "<!-- " + line + " -->";
+}
 
 std::string page_markdown(const PageRecord& page) {
   std::string markdown(without_outer_space(page.text));
   if (page.status != PageStatus::ok) {
     if (!markdown.empty()) markdown += "\n\n";
-    markdown += comment(page);
+    markdown += status_comment(page);
   }
   return markdown + "\n";
 }

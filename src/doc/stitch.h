@@ -2,11 +2,15 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "doc/record.h"
 
 namespace quire {
+
+// "<!-- text -->" with a text from anywhere: one line of UTF-8 without "--", at which comments end.
+std::string markdown_comment(std::string_view text);
 
 // One page: its text, then, when it is not ok, a comment that says so, so that no page vanishes silently:
 // "<!-- page 3 failed: reason -->". Ends in a line break.

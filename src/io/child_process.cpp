@@ -134,9 +134,17 @@ bool read_some(Descriptor& from, std::string& to) {
   return from.fd >= 0;
 }
 
+// How long to wait in one turn: a request to stop is looked for between two.
 int milliseconds_until(Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, 1'000'000));
+  return static_cast<int>(std::clamp<std::int64_t>(left + 1, 0, 100));
+}
+
+// True when the child must not go on; `end` then says why.
+bool must_end(Clock::time_point deadline, const ChildLimits& limits, ChildEnd& end) {
+  if (limits.stop.stop_requested()) end = ChildEnd::stopped;
+  if (Clock::now() >= deadline) end = ChildEnd::timed_out;
+  return end != ChildEnd::exited;
 }
 
 // Both streams to their ends. False when a limit was reached; result.end then says which.
@@ -146,10 +154,7 @@ bool read_streams(Pipe& output, Pipe& errors, Clock::time_point deadline, const 
     pollfd polled[2] = {{.fd = output.read.fd, .events = POLLIN, .revents = 0},
                         {.fd = errors.read.fd, .events = POLLIN, .revents = 0}};
     const int ready = poll(polled, 2, milliseconds_until(deadline));
-    if (Clock::now() >= deadline) {
-      result.end = ChildEnd::timed_out;
-      return false;
-    }
+    if (must_end(deadline, limits, result.end)) return false;
     if (ready <= 0) continue;
     if (polled[0].revents) read_some(output.read, result.output);
     if (polled[1].revents) read_some(errors.read, result.errors);
@@ -187,10 +192,7 @@ ChildResult run_child(const std::filesystem::path& program, const std::vector<st
   // The streams are closed: the end is near, but it is not signalled.
   int status = 0;
   for (int pause_us = 50; !child.ended(status); pause_us = std::min(2 * pause_us, 5000)) {
-    if (Clock::now() >= deadline) {
-      result.end = ChildEnd::timed_out;
-      return result;
-    }
+    if (must_end(deadline, limits, result.end)) return result;
     usleep(static_cast<useconds_t>(pause_us));
   }
   result.end = WIFSIGNALED(status) ? ChildEnd::signalled : ChildEnd::exited;

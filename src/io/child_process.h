@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,9 +15,10 @@ struct ChildLimits {
   double seconds = 60;                              // wall time; processor time is bounded likewise
   std::size_t memory_bytes = std::size_t{4} << 30;  // address space
   std::size_t output_bytes = std::size_t{1} << 20;  // on standard output
+  std::stop_token stop = {};                        // its result is not wanted any more
 };
 
-enum class ChildEnd { exited, signalled, timed_out, output_too_long };
+enum class ChildEnd { exited, signalled, timed_out, output_too_long, stopped };
 
 struct ChildResult {
   ChildEnd end = ChildEnd::exited;
@@ -29,8 +31,8 @@ struct ChildResult {
 std::optional<std::filesystem::path> find_program(std::string_view name);
 
 // Runs `program` with `arguments` (no shell), standard input empty, in a process group of its own, which is
-// killed as a whole when a limit is reached. Throws Error{io} when it cannot be started. Safe in a process of
-// several threads.
+// killed as a whole when a limit is reached or `stop` is requested. Throws Error{io} when it cannot be
+// started. Safe in a process of several threads.
 ChildResult run_child(const std::filesystem::path& program, const std::vector<std::string>& arguments,
                       const ChildLimits& limits);
 

@@ -142,10 +142,12 @@ std::string Pdf::run(const char* program, std::vector<std::string> arguments, st
   ChildResult result = run_child(*path, arguments,
                                  {.seconds = options_.limits.seconds,
                                   .memory_bytes = options_.limits.memory_bytes,
-                                  .output_bytes = output_bytes});
+                                  .output_bytes = output_bytes,
+                                  .stop = options_.stop});
   const auto complains_of = [&](std::string_view text) {
     return result.errors.find(text) != std::string::npos;
   };
+  if (result.end == ChildEnd::stopped) fail(ErrorCode::limit_exceeded, "{}: {} was stopped", what, program);
   if (result.end == ChildEnd::timed_out)
     fail(ErrorCode::limit_exceeded, "{}: {} took more than {} s", what, program, options_.limits.seconds);
   if (result.end == ChildEnd::output_too_long)

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct PdfOptions {
   double dpi = 0;               // 0: the largest, up to 300, whose page has at most `max_pixels`
   std::int64_t max_pixels = 0;  // bound on a rendered page, also for a given dpi; 0: none but 150 megapixels
   PdfLimits limits = {};
+  std::stop_token stop = {};  // once requested, a child that runs is ended and its call fails
 };
 
 class Pdf {

@@ -7,6 +7,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include "doc/documents.h"
 #include "quire/quire.h"
@@ -57,12 +58,14 @@ TEST(Inputs, AFolderGivesItsDocuments) {
   write(folder / "notes.txt", "text");
   write(folder / ".hidden.png", bmp(8, 8, 2));
   write(folder / "deeper/p1.bmp", bmp(8, 8, 2));
+  std::filesystem::create_symlink("nowhere", folder / "q-gone.png");
+  ASSERT_EQ(::mkfifo((folder / "pipe.png").c_str(), 0600), 0);
   std::vector<std::string> skipped, names;
   for (const Input& input :
        list_inputs({folder.path().string()}, [&](const auto& n) { skipped.push_back(n); }))
     names.push_back(input.path.filename());
-  EXPECT_THAT(names, ElementsAre("broken.PDF", "no-extension", "p2.bmp", "p10.bmp"));
-  EXPECT_THAT(skipped, ElementsAre((folder / "notes.txt").string()));
+  EXPECT_THAT(names, ElementsAre("broken.PDF", "no-extension", "p2.bmp", "p10.bmp", "q-gone.png"));
+  EXPECT_THAT(skipped, ElementsAre((folder / "notes.txt").string(), (folder / "pipe.png").string()));
 }
 
 TEST(Inputs, FilesAreTakenAsTheyAreNamed) {
@@ -196,6 +199,32 @@ TEST(PageStream, CanBeLeftAtAnyTime) {
   std::stop_source source;
   source.request_stop();
   EXPECT_FALSE(stream.next(source.get_token()));
+}
+
+TEST(PageStream, APipeThatNobodyWritesToDoesNotHoldUpTheEnd) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  PageStream stream({{"pipe", folder / "pipe"}}, {});
+  std::stop_source source;
+  source.request_stop();
+  EXPECT_FALSE(stream.next(source.get_token()));
+}
+
+TEST(PageStream, APipeIsReadToItsEnd) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  PageStream stream({{"pipe", folder / "pipe"}}, {});
+  write(folder / "pipe", bmp(16, 8, 4));
+  const std::optional<Page> page = stream.next();
+  ASSERT_TRUE(page);
+  EXPECT_EQ(page->error, "");
+  EXPECT_EQ(page->image.width, 16);
+}
+
+TEST(PageStream, AnEndlessDeviceIsNoDocument) {
+  const auto pages = read_all({{"/dev/zero", "/dev/zero"}});
+  ASSERT_EQ(pages.size(), 1U);
+  EXPECT_THAT(pages[0].error, HasSubstr("neither a picture"));
 }
 
 TEST(PageStream, NoInputsNoPages) {

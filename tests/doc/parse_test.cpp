@@ -107,6 +107,14 @@ TEST_F(Parse, SeveralInputsAreToldApart) {
   EXPECT_EQ(out_, "<!-- a.bmp -->\n\n# Page\n\ntext\n\n<!-- b.bmp -->\n\n# Page\n\ntext\n");
 }
 
+TEST_F(Parse, NamesOfInputsCannotEndTheirComment) {
+  add("a.bmp", kGood);
+  job_.inputs[0].name = "a--> \n\xff.bmp";
+  job_.inputs.push_back(job_.inputs[0]);
+  run();
+  EXPECT_THAT(out_, ::testing::StartsWith("<!-- a- -> ; \xEF\xBF\xBD.bmp -->\n\n"));
+}
+
 TEST_F(Parse, PagesOfOneDocumentAreStitched) {
   add_file("two.pdf", pdf(2));
   run();
@@ -256,6 +264,27 @@ TEST_F(Parse, AnInterruptedRunKeepsItsFinishedPages) {
   EXPECT_THAT(problems_, HasSubstr("interrupted: 1 finished pages of three.pdf"));
 }
 
+TEST_F(Parse, ARunInterruptedAtTheFirstPageLeavesNothing) {
+  job_.folder = folder_ / "out";
+  add("a.bmp", kGood);
+  std::stop_source source;
+  generate_ = [&](const Request& request) {
+    source.request_stop();
+    return answer(request);
+  };
+  EXPECT_TRUE(run(source.get_token()).interrupted);
+  EXPECT_TRUE(fs::is_empty(job_.folder));
+}
+
+TEST_F(Parse, NamesAsLongAsTheFileSystemAllowsAreCut) {
+  job_.folder = folder_ / "out";
+  add(std::string(251, 'n') + ".bmp", kGood);
+  add(std::string(250, 'n') + "m.bmp", kGood);
+  EXPECT_EQ(run().ok, 2);
+  EXPECT_TRUE(exists(std::string(240, 'n') + ".md"));
+  EXPECT_TRUE(exists(std::string(240, 'n') + "-2.md"));
+}
+
 TEST_F(Parse, OldPageRecordsGoButNothingElse) {
   job_.folder = folder_ / "out";
   write(folder_ / "out/a.quire/000009.json", "{}");
@@ -283,6 +312,9 @@ TEST(OutputNames, AreNeverEqual) {
   EXPECT_THAT(names({"x/a.png", "y/a.png", "z/a.png"}), ElementsAre("a.png", "a.png-2", "a.png-3"));
   EXPECT_THAT(names({"a.png", "a.png.pdf", "a.pdf"}), ElementsAre("a.png-2", "a.png", "a.pdf"));
   EXPECT_THAT(names({"-", "-"}), ElementsAre("stdin", "stdin-2"));
+  std::string accents;
+  for (int i = 0; i < 121; ++i) accents += "é";
+  EXPECT_THAT(names({"x" + accents + ".png"}), ElementsAre("x" + accents.substr(0, 238)));
 }
 
 }  // namespace

@@ -64,6 +64,18 @@ TEST(ChildProcess, EndsAtTheTimeLimitWithClosedStreams) {
   EXPECT_EQ(shell("exec >&- 2>&-; sleep 60", {.seconds = 0.3}).end, ChildEnd::timed_out);
 }
 
+TEST(ChildProcess, EndsWhenItsResultIsNotWantedAnyMore) {
+  std::stop_source source;
+  const std::jthread impatient([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    source.request_stop();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(shell("sleep 60", {.stop = source.get_token()}).end, ChildEnd::stopped);
+  EXPECT_EQ(shell("exec >&- 2>&-; sleep 60", {.stop = source.get_token()}).end, ChildEnd::stopped);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+}
+
 TEST(ChildProcess, EndsWhenItWritesTooMuch) {
   const ChildResult result = shell("cat /dev/zero", {.output_bytes = 100000});
   EXPECT_EQ(result.end, ChildEnd::output_too_long);

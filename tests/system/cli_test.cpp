@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "doc/documents.h"
+#include "io/child_process.h"
 #include "io/json.h"
 
 extern char** environ;
@@ -132,6 +133,8 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
                                                     {"parse", "x.png", "--dpi", "many"},
                                                     {"parse", "x.png", "--pages", "3-1"},
                                                     {"parse", "x.png", "--max-tokens", "0"},
+                                                    {"parse", "x.png", "--dpi", "nan"},
+                                                    {"parse", "x.png", "--max-seconds", "nan"},
                                                     {"parse", "x.png", "--no-such-option"},
                                                     {"parse", "x.png", "--model", "no/such/model"},
                                                     {"inspect", "no/such/model"}}) {
@@ -141,6 +144,40 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
     ASSERT_EQ(lines_of(run.err).size(), 1U) << run.err;
     EXPECT_THAT(run.err, StartsWith("quire: "));
   }
+}
+
+// A command line for the shell, `quire` standing for the program.
+ChildResult shell(const std::string& line) {
+  return run_child("/bin/sh", {"-c", "quire() { " QUIRE_BINARY " \"$@\"; }; " + line}, {});
+}
+
+TEST(CommandLine, OutputThatCannotBeWrittenIsCode2) {
+  for (const char* command : {"--version", "--help", "parse --help", "inspect", "inspect --tensors",
+                              "parse tests/golden/pages/notice.png"}) {
+    for (const char* output : {" >/dev/full", " >&-"}) {
+      const ChildResult run = shell(std::string("quire ") + command + output);
+      EXPECT_EQ(run.end, ChildEnd::exited);
+      EXPECT_EQ(run.status, 2) << command << output;
+      EXPECT_THAT(run.errors, HasSubstr("quire: ")) << command << output;
+    }
+  }
+}
+
+TEST(CommandLine, ErrorsThatCannotBeToldDoNotMatter) {
+  for (const char* errors : {" 2>/dev/full", " 2>&-"}) {
+    const ChildResult run = shell(std::string("quire parse tests/golden/pages/notice.png") + errors);
+    EXPECT_EQ(run.status, 0);
+    EXPECT_THAT(run.output, HasSubstr("The reading room opens at nine."));
+    EXPECT_EQ(shell(std::string("quire parse --unknown") + errors).status, 2);
+  }
+}
+
+TEST(CommandLine, ClosedStreamsDoNotMixWithFiles) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "out";
+  EXPECT_EQ(shell("quire parse tests/golden/pages/notice.png -o " + out + " <&- >&- 2>&-").status, 0);
+  EXPECT_THAT(read(folder / "out/notice.md"), HasSubstr("The reading room opens at nine."));
+  EXPECT_EQ(read_json(folder / "out/notice.json")["totals"]["ok"], 1);
 }
 
 TEST(CommandLine, AModelThatIsNotThereIsNamed) {
