@@ -1,7 +1,9 @@
 // quire::Engine: loads a model, and takes one request at a time from pixels to text.
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <mutex>
+#include <new>
 
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -34,6 +36,19 @@ auto timed(double& seconds, Phase phase) {
   return result;
 }
 
+// The two files describe one cut of the page into patches.
+void check_patches(const std::string& model, const PreprocessConfig& preprocess, const VisionConfig& vision) {
+  const auto check = [&](const char* name, int found, int expected) {
+    if (found != expected)
+      fail(ErrorCode::invalid_input,
+           "{}: preprocessor_config.json has {} {}; expected {}, as config.json has", model, name, found,
+           expected);
+  };
+  check("patch_size", preprocess.patch_size, vision.patch_size);
+  check("temporal_patch_size", preprocess.temporal_patch_size, vision.temporal_patch_size);
+  check("merge_size", preprocess.merge_size, vision.spatial_merge_size);
+}
+
 Format to_format(Precision precision) {
   return precision == Precision::f32 ? Format::f32 : Format::bf16;
 }
@@ -55,9 +70,14 @@ struct Engine::State {
         threads(options.threads),
         stream{.threads = &threads, .scratch = {}},
         vision(config.vision, weights.vision, cpu_ops(), format),
-        text(config.text, weights.text, cpu_ops(), format, kPrefillChunk) {}
+        text(config.text, weights.text, cpu_ops(), format, kPrefillChunk) {
+    check_patches(options.model, preprocess_config, config.vision);
+    // A template that cannot show a page is found now, not on every page.
+    build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
+  }
 
   Result generate(const Request& request);
+  int image_tokens(const ImageView& image) const;
   Rows prefill(std::span<const TokenId> prompt, const MropePositions& positions, Rows features,
                SequenceCache& cache);
   void decode(const Request& request, Clock::time_point start, Rows logits, const MropePositions& positions,
@@ -76,16 +96,26 @@ struct Engine::State {
   std::mutex one_request;
 };
 
+// Positions of the prompt that a picture takes. Known from its size, before any memory is taken.
+int Engine::State::image_tokens(const ImageView& image) const {
+  const Size size = smart_resize({image.width, image.height}, preprocess_config);
+  const int side = preprocess_config.patch_size * preprocess_config.merge_size;
+  const std::int64_t tokens = std::int64_t{size.width / side} * (size.height / side);
+  if (tokens >= config.text.max_position_embeddings)
+    fail(ErrorCode::limit_exceeded,
+         "the picture takes {} tokens, as {}x{} pixels; the model holds {}: see the sizes in "
+         "preprocessor_config.json",
+         tokens, size.width, size.height, config.text.max_position_embeddings);
+  return static_cast<int>(tokens);
+}
+
 Result Engine::State::generate(const Request& request) {
   const Clock::time_point start = Clock::now();
   if (request.max_tokens < 1) {
     fail(ErrorCode::invalid_input, "max_tokens is {}; at least 1 is needed", request.max_tokens);
   }
   Result result;
-  const Patches patches =
-      timed(result.seconds.preprocess, [&] { return preprocess(request.image, preprocess_config); });
-  const int merge = config.vision.spatial_merge_size;
-  result.image_tokens = patches.count() / (merge * merge);
+  result.image_tokens = image_tokens(request.image);
   const std::vector<TokenId> prompt = build_prompt(chat_template, tokenizer, config, request.prompt,
                                                    request.enable_thinking, result.image_tokens);
   result.prompt_tokens = static_cast<int>(prompt.size());
@@ -95,8 +125,11 @@ Result Engine::State::generate(const Request& request) {
          "the prompt takes {} tokens ({} of them for the image); the model holds {}", result.prompt_tokens,
          result.image_tokens, config.text.max_position_embeddings);
   }
+  const Patches patches =
+      timed(result.seconds.preprocess, [&] { return preprocess(request.image, preprocess_config); });
   const ImageGrid grid{patches.grid_height, patches.grid_width};
-  const MropePositions positions = mrope_positions(prompt, config.image_token_id, {&grid, 1}, merge);
+  const MropePositions positions =
+      mrope_positions(prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
 
   Buffer storage;
   const Rows features = timed(result.seconds.vision, [&] {
@@ -148,6 +181,10 @@ void Engine::State::decode(const Request& request, Clock::time_point start, Rows
   while (true) {
     Sampled sampled;
     cpu_ops().argmax(stream, logits, {&sampled, 1});
+    if (!std::isfinite(sampled.logprob))
+      fail(ErrorCode::invalid_input,
+           "the model computes values that are no numbers (at token {}): are its weights damaged?",
+           result.tokens.size() + 1);
     result.tokens.push_back(sampled.token);
     total_logprob += sampled.logprob;
     result.min_logprob = std::min<double>(result.min_logprob, sampled.logprob);
@@ -187,7 +224,12 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 
 Result Engine::generate(const Request& request) {
   const std::scoped_lock lock(state_->one_request);
-  return state_->generate(request);
+  try {
+    return state_->generate(request);
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCode::out_of_memory, "not enough memory for a picture of {}x{} pixels, {} tokens of the prompt",
+         request.image.width, request.image.height, state_->image_tokens(request.image));
+  }
 }
 
 int Engine::context_length() const {

@@ -12,7 +12,8 @@ namespace quire {
 
 // One user message of [image, instruction] through the model's chat template, the template's one image token
 // widened to `image_tokens` of them. An empty instruction leaves the image alone. Throws Error{unsupported}
-// when the template does not place the image exactly once.
+// when the template does not place the image exactly once, Error{invalid_input} for a token that the model
+// does not have.
 std::vector<TokenId> build_prompt(const ChatTemplate& chat_template, const Tokenizer& tokenizer,
                                   const ModelConfig& config, const std::string& instruction,
                                   bool enable_thinking, int image_tokens);

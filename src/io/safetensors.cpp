@@ -130,7 +130,8 @@ std::map<std::string, std::string> read_index(const std::filesystem::path& path)
   std::map<std::string, std::string> files;
   for (const auto& [tensor, file] : map->items()) {
     const std::filesystem::path name = file.is_string() ? file.get<std::string>() : std::string();
-    if (name.empty() || name != name.filename() || name.extension() != ".safetensors")
+    if (name.empty() || name != name.filename() || name.extension() != ".safetensors" ||
+        name.native().find('\0') != std::string::npos)
       fail(ErrorCode::invalid_input,
            "{}: tensor {} is said to be in {:.100}; expected the name of a .safetensors file", path.string(),
            tensor, file.dump());

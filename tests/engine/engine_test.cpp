@@ -1,4 +1,7 @@
 // quire::Engine from pixels to text.
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -6,6 +9,7 @@
 
 #include "core/error.h"
 #include "engine/golden.h"
+#include "model_directory.h"
 #include "quire/quire.h"
 
 namespace quire {
@@ -125,6 +129,65 @@ TEST_F(EngineTest, NamesWhatIsWrongWithARequest) {
 
 TEST(EngineLoading, NamesAMissingModel) {
   expect_error(ErrorCode::not_found, "no/such/model", [] { Engine({.model = "no/such/model"}); });
+}
+
+// A copy of a small model, to be spoiled.
+class SpoiledModel : public testing::Test {
+ protected:
+  SpoiledModel() : image(golden_page(kGoldenCases[0])) {
+    for (const auto& file : std::filesystem::directory_iterator(kGoldenCases[0].model))
+      std::filesystem::copy(file, folder.path());
+  }
+  // Replaces `from` by `to`, once.
+  void edit(const std::string& file, const std::string& from, const std::string& to) {
+    std::string text = read_file(folder.path() / file);
+    const std::size_t at = text.find(from);
+    ASSERT_NE(at, std::string::npos) << from;
+    folder.write(file, text.replace(at, from.size(), to));
+  }
+  void load() { Engine({.model = folder.path()}); }
+  void generate() {
+    Engine({.model = folder.path()})
+        .generate({.image = {image.rgb.data(), image.width, image.height}, .max_tokens = 3, .on_text = {}});
+  }
+
+  TemporaryDirectory folder;
+  Image image;
+};
+
+TEST_F(SpoiledModel, ValuesThatAreNoNumbersEndThePage) {
+  std::string file = read_file(folder.path() / "model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof(header));
+  std::fill(file.begin() + static_cast<std::ptrdiff_t>(sizeof(header) + header), file.end(), '\xff');
+  folder.write("model.safetensors", file);
+  expect_error(ErrorCode::invalid_input, "no numbers (at token 1)", [&] { generate(); });
+}
+
+TEST_F(SpoiledModel, PatchesOfAnotherModelAreFoundWhenLoading) {
+  for (const auto& [from, to] : {std::pair("\n \"patch_size\": 8", "\n \"patch_size\": 14"),
+                                 std::pair("\"merge_size\": 2", "\"merge_size\": 4"),
+                                 std::pair("\"temporal_patch_size\": 2", "\"temporal_patch_size\": 1")}) {
+    edit("preprocessor_config.json", from, to);
+    expect_error(ErrorCode::invalid_input, "preprocessor_config.json has", [&] { load(); });
+    edit("preprocessor_config.json", to, from);
+  }
+}
+
+TEST_F(SpoiledModel, ATemplateWithoutThePageIsFoundWhenLoading) {
+  folder.write("chat_template.jinja", "Read this.");
+  expect_error(ErrorCode::unsupported, "0 image tokens", [&] { load(); });
+}
+
+TEST_F(SpoiledModel, TokensBeyondTheVocabularyAreFoundWhenLoading) {
+  edit("tokenizer.json", "\"id\": 293", "\"id\": 9000");
+  expect_error(ErrorCode::invalid_input, "token 9000", [&] { load(); });
+}
+
+TEST_F(SpoiledModel, APictureBeyondTheContextTakesNoMemory) {
+  edit("preprocessor_config.json", "\"shortest_edge\": 1024", "\"shortest_edge\": 9000000");
+  edit("preprocessor_config.json", "\"longest_edge\": 1048576", "\"longest_edge\": 90000000");
+  expect_error(ErrorCode::limit_exceeded, "the picture takes", [&] { generate(); });
 }
 
 }  // namespace

@@ -141,7 +141,8 @@ TEST_F(CheckpointTest, RefusesANameInTwoShards) {
 }
 
 TEST_F(CheckpointTest, FollowsOnlyPlainFileNames) {
-  for (const char* name : {R"("../s1.safetensors")", R"("/etc/passwd")", R"("config.json")", R"("")", "7"}) {
+  for (const char* name : {R"("../s1.safetensors")", R"("/etc/passwd")",
+                           R"("s1.safetensors\u0000.safetensors")", R"("config.json")", R"("")", "7"}) {
     write_index(fmt::format(R"({{"a":{}}})", name));
     EXPECT_THAT(error(), HasSubstr("expected the name of a .safetensors file")) << name;
   }
