@@ -1,6 +1,7 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 #include <sched.h>
 
@@ -46,10 +47,20 @@ void spin_until(Condition condition) {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = usable_cores();
-  for (int w = 1; w < threads; ++w) workers_.emplace_back([this, w] { run(w); });
+  try {
+    for (int w = 1; w < threads; ++w) workers_.emplace_back([this, w] { run(w); });
+  } catch (const std::system_error& error) {
+    stop();  // those that have started: no destructor will
+    fail(ErrorCode::limit_exceeded, "cannot start thread {} of {}: {}; use fewer threads", size() + 1,
+         threads, error.code().message());
+  }
 }
 
 ThreadPool::~ThreadPool() {
+  stop();
+}
+
+void ThreadPool::stop() {
   stopping_ = true;
   loop_.fetch_add(std::uint64_t{1} << (2 * kCountBits));  // a new loop of no iterations
   loop_.notify_all();

@@ -28,6 +28,7 @@ class ThreadPool {
 
  private:
   void run(int worker);
+  void stop();
   void drain(int worker);
 
   std::vector<std::jthread> workers_;
