@@ -46,8 +46,7 @@ Jpeg& self(j_common_ptr info) {
   jpeg.errors.format_message(info, jpeg.message);
   const int code = jpeg.errors.msg_code;
   jpeg.unsupported = code == JERR_SOF_UNSUPPORTED || code == JERR_BAD_PRECISION ||
-                     code == JERR_CONVERSION_NOTIMPL || code == JERR_NOT_COMPILED ||
-                     code == JERR_ARITH_NOTIMPL;
+                     code == JERR_CONVERSION_NOTIMPL || code == JERR_NOT_COMPILED;
   std::longjmp(jpeg.jump, 1);
 }
 
