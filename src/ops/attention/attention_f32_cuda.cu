@@ -1,8 +1,12 @@
 // Softmax attention for f32 activations, text and vision; this path is for comparing with a reference.
 //   out[t] = sum_j exp(s_j - m) v_j / sum_j exp(s_j - m), s = q k^T E^-1/2
-// Shapes: q, out [T, H E]; k, v [keys, G E]. Bytes: K and V once for each row and head, from L2: that is the wall.
-// Plan: one block a row and head. Tiles of 128 keys in index order: a warp computes a score with its lanes over E; the
-// block takes the running maximum and sum; a thread sums its columns of V, keys in order.
+// Shapes: q, out [T, H E]; k, v [keys, G E].
+//
+// Bytes: K and V once for each row and head, from L2: that is the wall. FLOP: 4 E keys a row and head.
+//
+// Plan: one block a row and head. Tiles of 128 keys in index order: a warp computes a score with its lanes
+// over E; the block takes the running maximum and sum; a thread sums its columns of V, keys in order.
+//
 // Precision: all f32. A row's order of summation depends on its own number of keys alone.
 #include "ops/attention/attention_tiles.cuh"
 #include "ops/cuda/launch.h"

@@ -1,16 +1,24 @@
 // Causal attention over a cache, and the output gate.
-//   out[t, h] = sum_{j <= start+t} w_j v_j / sum_j w_j, w_j = exp(s_j - m), s_j = q k_j E^-1/2; head h reads h / (H/G)
-// Shapes: q, out [T, H E]; k, v [start + T.., G E]; E <= 256; bf16 (f32: attention_f32_cuda.cu).
-// Bytes: K and V once, 4 E G (start + T): the wall of a decode step. FLOP: 4 E H keys a row: the wall of a prompt.
-// Plan: a row is (token, head of the group), so that a group shares its keys. A block takes 16 or 64 rows and tiles of
-// 64 keys; its four columns of warps share the keys of Q K^T and then the columns of P V. Every kSplit keys are one
-// partial result (m, sum, P V); few rows: a block for each, merged by a second kernel; many rows: a block runs through
-// all of them and merges as it goes. Both merge in index order by the same arithmetic.
-// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16 relative to
-// the largest score so far within a split, their sum is not; one round at the end.
-// Invariance: tiles and splits lie at absolute key indices, and each row takes the same instructions whatever the
-// number of rows. A tile that is masked for a row leaves it as it is: factor exp(0) = 1, weights 0 (values of later
-// tokens have to be finite), and a split without keys is not merged. The sign of a zero sum is dropped at the end.
+//   out[t, h] = sum_{j <= start+t} w_j v_j / sum_j w_j, w_j = exp(s_j - m), s_j = q k_j E^-1/2
+// Shapes: q, out [T, H E]; k, v [start + T.., G E]; head h reads h / (H/G); E <= 256; bf16 (f32:
+// attention_f32_cuda.cu).
+//
+// Bytes: K and V once, 4 E G (start + T): the wall of a decode step. FLOP: 4 E H keys a row: the wall of a
+// prompt.
+//
+// Plan: a row is (token, head of the group), so that a group shares its keys. A block takes 16 or 64 rows and
+// tiles of 64 keys; its four columns of warps share the keys of Q K^T and then the columns of P V. Every
+// kSplit keys are one partial result (m, sum, P V); few rows: a block for each, merged by a second kernel;
+// many rows: a block runs through all of them and merges as it goes. Both merge in index order by the same
+// arithmetic.
+//
+// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16
+// relative to the largest score so far within a split, their sum is not; one round at the end.
+//
+// Invariance: tiles and splits lie at absolute key indices, and each row takes the same instructions whatever
+// the number of rows. A tile that is masked for a row leaves it as it is: factor exp(0) = 1, weights 0
+// (values of later tokens have to be finite), and a split without keys is not merged. The sign of a zero sum
+// is dropped at the end.
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_tiles.cuh"
 #include "ops/cuda/entries.h"
@@ -19,9 +27,9 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kTile = 64;                 // keys
-constexpr int kSplit = 2 * kTile;         // keys of a partial result
-constexpr int kColumnWarps = 4;           // of a block: kTile / 4 keys, then kE / 4 columns of V each
+constexpr int kTile = 64;          // keys
+constexpr int kSplit = 2 * kTile;  // keys of a partial result
+constexpr int kColumnWarps = 4;    // of a block: kTile / 4 keys, then kE / 4 columns of V each
 constexpr int kWarpKeys = kTile / kColumnWarps;
 constexpr int kWeightStride = kTile + 8;  // of P in shared memory
 constexpr int kFewRows = 32;              // up to here blocks of 16 rows, above of 64
@@ -36,14 +44,14 @@ struct Partials {
 
 struct TextAttention {
   Matrix<bfloat> q, k, v, out;
-  int head_dim;   // E
-  int group;      // H / G
-  int rows;       // T * group
+  int head_dim;  // E
+  int group;     // H / G
+  int rows;      // T * group
   int start;
-  int keys;       // start + T
+  int keys;  // start + T
   int splits;
   float scale;
-  bool vectors;   // as in load_tile
+  bool vectors;       // as in load_tile
   Partials partials;  // without memory: blocks merge themselves
 
   __device__ std::int64_t index(int g, int split, int row) const {
@@ -52,7 +60,7 @@ struct TextAttention {
   __device__ int position(int row) const { return start + row / group; }
 };
 
-// Where a thread stands. Of each 16 x 8 accumulator it holds two columns of rows row(tile, 0) and row(tile, 1).
+// Where a thread stands. Of each 16 x 8 accumulator it holds two columns of each of two rows.
 template <int kRowTiles>
 struct Place {
   int column_warp, warp_row, lane;
@@ -84,7 +92,9 @@ struct Sums {
 // Merging a partial result: the sums so far times `old`, the new ones times `added`.
 struct MergeFactors {
   float max, old, added;
-  __device__ float operator()(float sum, float next) const { return __fmaf_rn(next, added, __fmul_rn(sum, old)); }
+  __device__ float operator()(float sum, float next) const {
+    return __fmaf_rn(next, added, __fmul_rn(sum, old));
+  }
 };
 __device__ inline MergeFactors merge_factors(float max, float next) {
   const float larger = fmaxf(max, next);
@@ -139,8 +149,8 @@ struct TextBlock {
   }
 
   // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row.
-  __device__ void score(float (&s)[kRowTiles][2][4], const Place<kRowTiles>& at, const int (&last_key)[kRowTiles][2],
-                        float scale, int tile, int buffer) const {
+  __device__ void score(float (&s)[kRowTiles][2][4], const Place<kRowTiles>& at,
+                        const int (&last_key)[kRowTiles][2], float scale, int tile, int buffer) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -198,7 +208,8 @@ struct TextBlock {
         float weights[4];
 #pragma unroll
         for (int c = 0; c < 4; ++c) weights[c] = expf(__fsub_rn(s[i][c / 2][2 * half + c % 2], base));
-        const float sum = row_sum(__fadd_rn(__fadd_rn(weights[0], weights[1]), __fadd_rn(weights[2], weights[3])));
+        const float sum =
+            row_sum(__fadd_rn(__fadd_rn(weights[0], weights[1]), __fadd_rn(weights[2], weights[3])));
         sums.weights[i][half] = __fmaf_rn(sums.weights[i][half], factor, sum);
         bfloat* const to = p + row * kWeightStride + at.column_warp * kWarpKeys;
         *reinterpret_cast<std::uint32_t*>(to + at.column(0)) = pack(weights[0], weights[1]);
@@ -206,7 +217,8 @@ struct TextBlock {
 #pragma unroll
         for (int n = 0; n < kE / 32; ++n) {
 #pragma unroll
-          for (int c = 2 * half; c < 2 * half + 2; ++c) sums.out[i][n][c] = __fmul_rn(sums.out[i][n][c], factor);
+          for (int c = 2 * half; c < 2 * half + 2; ++c)
+            sums.out[i][n][c] = __fmul_rn(sums.out[i][n][c], factor);
         }
       }
     }
@@ -219,7 +231,8 @@ struct TextBlock {
     for (int j = 0; j < kTile; j += 16) {
       std::uint32_t x[kRowTiles][4];
 #pragma unroll
-      for (int i = 0; i < kRowTiles; ++i) load_a(x[i], p + (at.warp_row + i * 16) * kWeightStride + j, kWeightStride);
+      for (int i = 0; i < kRowTiles; ++i)
+        load_a(x[i], p + (at.warp_row + i * 16) * kWeightStride + j, kWeightStride);
 #pragma unroll
       for (int n = 0; n < kE / 32; n += 2) {
         std::uint32_t b[4];
@@ -233,8 +246,8 @@ struct TextBlock {
     }
   }
 
-  __device__ void store_partial(const TextAttention& a, const Sums& sums, const Place<kRowTiles>& at, int g, int split,
-                                int first_row) const {
+  __device__ void store_partial(const TextAttention& a, const Sums& sums, const Place<kRowTiles>& at, int g,
+                                int split, int first_row) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -292,14 +305,17 @@ struct TextBlock {
 
 // Grid: row blocks, key heads, splits (or 1).
 template <int kE, int kRowWarps, int kRowTiles>
-__global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void text_attention_kernel(const TextAttention a) {
+__global__ __launch_bounds__(32 * kColumnWarps * kRowWarps,
+                             1) void text_attention_kernel(const TextAttention a) {
   using Block = TextBlock<kE, kRowWarps, kRowTiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   Block& block = *reinterpret_cast<Block*>(shared);
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  const Place<kRowTiles> at{warp % kColumnWarps, warp / kColumnWarps * 16 * kRowTiles, static_cast<int>(threadIdx.x) % 32};
+  const Place<kRowTiles> at{warp % kColumnWarps, warp / kColumnWarps * 16 * kRowTiles,
+                            static_cast<int>(threadIdx.x) % 32};
   const int g = blockIdx.y;
-  const int first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Block::kRows;  // those with most keys first
+  const int first_row =
+      static_cast<int>(gridDim.x - 1 - blockIdx.x) * Block::kRows;  // those with most keys first
   const int last_row = min(a.rows, first_row + Block::kRows) - 1;
 
   const bool partial = a.partials.out != nullptr;
@@ -383,11 +399,12 @@ __global__ void merge_kernel(const TextAttention a) {
   }
   if (e >= a.head_dim) return;
   const float weights = __fadd_rn(__fadd_rn(__fadd_rn(sums.x, sums.y), sums.z), sums.w);
-  a.out.row(row / a.group)[(g * a.group + row % a.group) * a.head_dim + e] = from_f32<bfloat>(quotient(out, weights));
+  a.out.row(row / a.group)[(g * a.group + row % a.group) * a.head_dim + e] =
+      from_f32<bfloat>(quotient(out, weights));
 }
 
-// Room for the partial results of all rows in the scratch memory; none when it is too small. The bits are the same,
-// so that only speed depends on it.
+// Room for the partial results of all rows in the scratch memory; none when it is too small. The bits are the
+// same, so that only speed depends on it.
 template <int kE>
 Partials partials_in(const Stream& s, const TextAttention& a, std::int64_t key_heads) {
   const std::int64_t n = key_heads * a.splits * a.rows;
@@ -400,7 +417,8 @@ template <int kE, int kRowWarps, int kRowTiles>
 void launch_text(Stream& s, TextAttention a, unsigned key_heads) {
   using Block = TextBlock<kE, kRowWarps, kRowTiles>;
   const auto kernel = text_attention_kernel<kE, kRowWarps, kRowTiles>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Block)), "attention");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Block)),
+        "attention");
   const unsigned row_blocks = blocks(a.rows, Block::kRows);
   if (a.splits > 1 && row_blocks * key_heads < kEnoughBlocks) a.partials = partials_in<kE>(s, a, key_heads);
   const bool partial = a.partials.out != nullptr;
@@ -424,19 +442,20 @@ void launch_text(Stream& s, const TextAttention& a, unsigned key_heads) {
 void attention_bf16(Stream& s, const Attention& a, std::int64_t group, std::int64_t key_heads) {
   const int E = a.head_dim;
   const std::int64_t keys = a.start + a.q.rows;
-  const TextAttention call{.q = matrix<bfloat>(a.q),
-                           .k = matrix<bfloat>(a.kv.k),
-                           .v = matrix<bfloat>(a.kv.v),
-                           .out = matrix<bfloat>(a.out),
-                           .head_dim = E,
-                           .group = static_cast<int>(group),
-                           .rows = static_cast<int>(a.q.rows * group),
-                           .start = static_cast<int>(a.start),
-                           .keys = static_cast<int>(keys),
-                           .splits = static_cast<int>(blocks(keys, kSplit)),
-                           .scale = 1.0f / sqrtf(static_cast<float>(E)),
-                           .vectors = takes_vectors(a.q, E) && takes_vectors(a.kv.k, E) && takes_vectors(a.kv.v, E),
-                           .partials = {}};
+  const TextAttention call{
+      .q = matrix<bfloat>(a.q),
+      .k = matrix<bfloat>(a.kv.k),
+      .v = matrix<bfloat>(a.kv.v),
+      .out = matrix<bfloat>(a.out),
+      .head_dim = E,
+      .group = static_cast<int>(group),
+      .rows = static_cast<int>(a.q.rows * group),
+      .start = static_cast<int>(a.start),
+      .keys = static_cast<int>(keys),
+      .splits = static_cast<int>(blocks(keys, kSplit)),
+      .scale = 1.0f / sqrtf(static_cast<float>(E)),
+      .vectors = takes_vectors(a.q, E) && takes_vectors(a.kv.k, E) && takes_vectors(a.kv.v, E),
+      .partials = {}};
   if (E <= 64) {
     launch_text<64>(s, call, static_cast<unsigned>(key_heads));
   } else if (E <= 128) {
@@ -467,7 +486,8 @@ void attention(Stream& s, const Attention& a) {
     throw Error(ErrorCode::unsupported, "attention: heads of " + std::to_string(a.head_dim) +
                                             " on CUDA, at most " + std::to_string(kMostHeadDim));
   }
-  const std::int64_t key_heads = a.kv.k.cols / a.head_dim, heads = a.q.cols / a.head_dim, group = heads / key_heads;
+  const std::int64_t key_heads = a.kv.k.cols / a.head_dim, heads = a.q.cols / a.head_dim,
+                     group = heads / key_heads;
   if (a.q.format == Format::bf16) return attention_bf16(s, a, group, key_heads);
   plain_attention(s, {.q = matrix<float>(a.q),
                       .k = matrix<float>(a.kv.k),

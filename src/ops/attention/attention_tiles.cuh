@@ -1,7 +1,8 @@
-// What the attention kernels share: bf16 tiles in shared memory, their matrix fragments, the plain kernel for f32.
+// What the attention kernels share: bf16 tiles in shared memory, their matrix fragments, the plain kernel for
+// f32.
 //
-// A tile is [rows][kE + 8] of bf16 with kE a multiple of 16, zero beyond the head's E columns: rows are 16 bytes more
-// than a multiple of 32, so that the eight rows of one 8 x 8 fragment lie in different banks.
+// A tile is [rows][kE + 8] of bf16 with kE a multiple of 16, zero beyond the head's E columns: rows are 16
+// bytes more than a multiple of 32, so that the eight rows of one 8 x 8 fragment lie in different banks.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,8 @@ namespace quire::cuda {
 
 constexpr float kMinusInfinity = -__builtin_huge_valf();
 
-// Softmax over the keys for f32 activations: head h of the queries reads head h / group of k and v. Row t sees the
-// first `keys` rows, and `more_keys` (0 or 1) for each row before it. Written for comparing, not for speed.
+// Softmax over the keys for f32 activations: head h of the queries reads head h / group of k and v. Row t
+// sees the first keys + t * more_keys rows of k and v. Written for comparing, not for speed.
 struct PlainAttention {
   Matrix<float> q, k, v, out;
   std::int64_t rows;
@@ -30,19 +31,22 @@ __device__ inline std::uint32_t shared_address(const void* p) {
 
 // 16 bytes to shared memory in the background, zeros when `from` is null (`any` is then not read).
 __device__ inline void copy_16(bfloat* to, const bfloat* from, const bfloat* any) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from ? from : any),
-               "r"(from ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
+               "l"(from ? from : any), "r"(from ? 16 : 0)
                : "memory");
 }
-__device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 
 // Whether heads of `x` can be copied 16 bytes at a time.
 inline bool takes_vectors(const Rows& x, std::int64_t head_dim) {
   return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride % 8 == 0 && head_dim % 8 == 0;
 }
 
-// tile[i] = the `columns` elements at row(i), zeros where row(i) is null. `vectors`: every row starts at a multiple of
-// 16 bytes and `columns` is a multiple of 8; the copies are then complete after wait_for_copies and a barrier.
+// tile[i] = the `columns` elements at row(i), zeros where row(i) is null. `vectors`: every row starts at a
+// multiple of 16 bytes and `columns` is a multiple of 8; the copies are then complete after wait_for_copies
+// and a barrier.
 template <int kE, int kRows, int kThreads, typename Row>
 __device__ inline void load_tile(bfloat* tile, int columns, bool vectors, const bfloat* any, Row row) {
   constexpr int kPieces = kE / 8;
@@ -60,8 +64,8 @@ __device__ inline void load_tile(bfloat* tile, int columns, bool vectors, const 
   }
 }
 
-// Fragments of mma.m16n8k16. Lane l holds, of an accumulator, row l / 4 columns 2 (l % 4) and the next in [0] and [1],
-// the same of row l / 4 + 8 in [2] and [3].
+// Fragments of mma.m16n8k16. Lane l holds, of an accumulator, row l / 4 columns 2 (l % 4) and the next in [0]
+// and [1], the same of row l / 4 + 8 in [2] and [3].
 
 // 16 x 16 of A at `tile` (row-major).
 __device__ inline void load_a(std::uint32_t (&a)[4], const bfloat* tile, int stride) {
@@ -88,7 +92,8 @@ __device__ inline void load_b_transposed(std::uint32_t (&b)[4], const bfloat* ti
                : "memory");
 }
 // c += A B
-__device__ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
+__device__ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
+                                std::uint32_t b1) {
   asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
       "{%0, %1, %2, %3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -112,10 +117,14 @@ __device__ inline float row_sum(float x) {
 }
 
 // What exp(s - m) is taken relative to: 0 for a row that has seen no key yet, whose weights are then 0.
-__device__ inline float reference_score(float m) { return m == kMinusInfinity ? 0.0f : m; }
+__device__ inline float reference_score(float m) {
+  return m == kMinusInfinity ? 0.0f : m;
+}
 
-// A quotient as it is stored. -0 becomes 0: a tile whose keys are all masked for a row adds zeros to its sums, which
-// changes nothing but the sign of a zero.
-__device__ inline float quotient(float sum, float weights) { return __fadd_rn(__fdiv_rn(sum, weights), 0.0f); }
+// A quotient as it is stored. -0 becomes 0: a tile whose keys are all masked for a row adds zeros to its
+// sums, which changes nothing but the sign of a zero.
+__device__ inline float quotient(float sum, float weights) {
+  return __fadd_rn(__fdiv_rn(sum, weights), 0.0f);
+}
 
 }  // namespace quire::cuda

@@ -1,13 +1,20 @@
 // Attention of every patch to every patch.
 //   out[i, h] = sum_j w_j v_j / sum_j w_j, w_j = exp(s_j - m), s_j = q_i k_j E^-1/2
-// Shapes: qkv [N, 3 D] = q | k | v, head-major; out [N, D]; E = D / heads <= 128; bf16 (f32: attention_f32_cuda.cu).
-// FLOP: 4 D N^2, the wall, with N^2 exponentials a head beside it. Bytes: K and V once for each block of rows, from L2.
-// Plan: a block takes 128 rows of one head (64 where E > 80), a warp 32 (16) of them. Tiles of 64 keys are copied while
-// the one before is used; scores, running maximum and weights stay in registers, the accumulators of Q K^T being the
-// operand of P V.
-// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16 relative to
-// the largest score so far, their sum is not; one round at the end.
-// Invariance: a row sees tiles of keys at fixed indices in order, by the same instructions wherever it stands.
+// Shapes: qkv [N, 3 D] = q | k | v, head-major; out [N, D]; E = D / heads <= 128; bf16 (f32:
+// attention_f32_cuda.cu).
+//
+// FLOP: 4 D N^2, the wall, with N^2 exponentials a head beside it. Bytes: K and V once for each block of
+// rows, from L2.
+//
+// Plan: a block takes 128 rows of one head (64 where E > 80), a warp 32 (16) of them. Tiles of 64 keys are
+// copied while the one before is used; scores, running maximum and weights stay in registers, the
+// accumulators of Q K^T being the operand of P V.
+//
+// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16
+// relative to the largest score so far, their sum is not; one round at the end.
+//
+// Invariance: a row sees tiles of keys at fixed indices in order, by the same instructions wherever it
+// stands.
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_tiles.cuh"
 #include "ops/cuda/entries.h"
@@ -106,7 +113,8 @@ __device__ inline void score(Scores<kRowTiles>& s, const bfloat* q, const bfloat
 
 // Products -> weights, not yet rounded; `rows` follow to the new maximum. Keys from `count` on do not exist.
 template <int kE, int kRowTiles>
-__device__ inline void softmax(VisionRows<kE, kRowTiles>& rows, Scores<kRowTiles>& s, float scale, int count) {
+__device__ inline void softmax(VisionRows<kE, kRowTiles>& rows, Scores<kRowTiles>& s, float scale,
+                               int count) {
   const int column = static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
@@ -139,7 +147,8 @@ __device__ inline void softmax(VisionRows<kE, kRowTiles>& rows, Scores<kRowTiles
 #pragma unroll
       for (int n = 0; n < kE / 8; ++n) {
 #pragma unroll
-        for (int c = 2 * half; c < 2 * half + 2; ++c) rows.out[i][n][c] = __fmul_rn(rows.out[i][n][c], factor);
+        for (int c = 2 * half; c < 2 * half + 2; ++c)
+          rows.out[i][n][c] = __fmul_rn(rows.out[i][n][c], factor);
       }
     }
   }
@@ -147,7 +156,8 @@ __device__ inline void softmax(VisionRows<kE, kRowTiles>& rows, Scores<kRowTiles
 
 // rows.out += P V, P rounded to bf16 here.
 template <int kE, int kRowTiles>
-__device__ inline void weighted_sum(VisionRows<kE, kRowTiles>& rows, const Scores<kRowTiles>& p, const bfloat* v) {
+__device__ inline void weighted_sum(VisionRows<kE, kRowTiles>& rows, const Scores<kRowTiles>& p,
+                                    const bfloat* v) {
 #pragma unroll
   for (int j = 0; j < kTile / 16; ++j) {
     std::uint32_t a[kRowTiles][4];
@@ -223,7 +233,8 @@ template <int kE, int kRowTiles>
 void launch_vision(Stream& s, const VisionCall& a, int heads) {
   using Block = VisionBlock<kE, kRowTiles>;
   const auto kernel = vision_attention_kernel<kE, kRowTiles>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Block)), "vision_attention");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Block)),
+        "vision_attention");
   const dim3 grid(blocks(a.patches, Block::kRows), static_cast<unsigned>(heads));
   kernel<<<grid, kThreads, sizeof(Block), handle(s)>>>(a);
   check_launch("vision_attention");
@@ -253,8 +264,8 @@ void vision_attention(Stream& s, const VisionAttention& a) {
   if (a.qkv.rows == 0) return;
   const std::int64_t D = a.out.cols, E = D / a.heads;
   if (E > kMostVisionHeadDim) {
-    throw Error(ErrorCode::unsupported, "vision_attention: heads of " + std::to_string(E) + " on CUDA, at most " +
-                                            std::to_string(kMostVisionHeadDim));
+    throw Error(ErrorCode::unsupported, "vision_attention: heads of " + std::to_string(E) +
+                                            " on CUDA, at most " + std::to_string(kMostVisionHeadDim));
   }
   if (a.qkv.format == Format::bf16) return vision_attention_bf16(s, a, E);
   const Matrix<float> qkv = matrix<float>(a.qkv);
