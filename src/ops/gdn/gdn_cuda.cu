@@ -2,22 +2,23 @@
 //   S <- exp(g) S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = S^T q        (model-spec 2.4)
 // Shapes: qkv [T, 2 Hk Ek + Hv Ev] and out [T, Hv Ev] bf16 or f32; g, beta [T, Hv] and S [Hv, Ek, Ev] f32.
 //
-// gdn_window. Bytes: S twice (4 MB at 32 heads of 128 x 128); FLOP 6 Ek Ev a token and head. The wall is memory for
-// few tokens, FMA from about 16.
+// gdn_window
+// Bytes: S twice (4 MB at 32 heads of 128 x 128); FLOP: 6 Ek Ev a token and head. The wall is memory for few
+// tokens, FMA from about 16.
 // Plan: a warp owns 8 columns of one head's S in registers, a lane a quarter of a column; tokens are serial;
-// sums over Ek need two shuffles and no barrier; q, k, v of 8 tokens at a time are staged in shared memory.
+// sums over Ek need two shuffles and no barrier; q, k, v of 8 tokens at a time lie in shared memory.
 //
-// gdn_prefill, C = 64 tokens a chunk, b the running sum of g in it, D_ij = exp(b_i - b_j):
-//   A_ij = beta_i D_ij k_i . k_j (i > j),  P_ij = D_ij q_i . k_j (i >= j)             (model-spec 2.5, WY form)
-//   (I + A) [U | W] = [beta V | beta e^b K],  X = U - W S
-//   O = e^b Q S + P X,  S <- e^(b_last) S + (e^(b_last - b) K)^T X
-// FLOP a chunk and head: 2 C (C (2 Ek + 0.5 (Ek + Ev) + Ev) + 3 Ek Ev); the wall is FMA (5 M at 128 x 128).
-// Plan: prepare_kernel, a block for each chunk and head, writes W | Q, P | K and U as products will read them;
-// chain_kernel, a block for each head and 32 columns of S, takes the chunks in order as two products each,
-// their left sides streamed through a ring in shared memory.
+// gdn_prefill, C = 64 tokens a chunk, b the running sum of g in it, D_ij = exp(b_i - b_j) (model-spec 2.5):
+//   A_ij = beta_i D_ij k_i . k_j for i > j, P_ij = D_ij q_i . k_j for i >= j,
+//   (I + A) [U | W] = [beta V | beta e^b K], X = U - W S,
+//   O = e^b Q S + P X, S <- e^(b_last) S + (e^(b_last - b) K)^T X.
+// FLOP a chunk and head: 2 C (C (2 Ek + (Ek + Ev) / 2 + Ev) + 3 Ek Ev), 10 M at 128 x 128; the wall is FMA.
+// Plan: prepare_kernel, a block a chunk and head, writes W | Q, P | K and U as the products will read them;
+// chain_kernel, a block a head and 32 columns of S, takes the chunks in order as two products each, whose
+// left sides stream through a ring in shared memory.
 //
-// Precision: f32 throughout, one round of out. A sum over Ek or over a chunk's tokens has one order, whatever T,
-// the heads and the cut into calls (at multiples of 64 for gdn_prefill).
+// Precision: f32 throughout, one round of out. A sum over Ek or over a chunk's tokens has one order, whatever
+// T, the heads and the cut into calls (at multiples of 64 for gdn_prefill).
 #include <algorithm>
 #include <cmath>
 
@@ -83,8 +84,8 @@ struct Delta {
   __device__ float* state_of(int h) const { return state + std::int64_t{h} * key_dim * value_dim; }
 };
 
-// Elements of S that a thread holds are read at the start and written at the end. Without this the compiler would keep
-// their addresses in registers in between.
+// Elements of S that a thread holds are read at the start and written at the end. Without this the compiler
+// would keep their addresses in registers in between.
 __device__ inline float* recomputed(float* p) {
   asm volatile("" : "+l"(p));
   return p;
@@ -103,8 +104,12 @@ __device__ void l2_normalise(const T* x, int dim, int padded, float scale, float
   for (int d = lane; d < padded; d += 32) y[d * step] = d < dim ? __fmul_rn(to_f32(x[d]), factor) : 0.0f;
 }
 
-__device__ inline float4 load4(const float* x) { return *reinterpret_cast<const float4*>(x); }
-__device__ inline void store4(float* x, float4 v) { *reinterpret_cast<float4*>(x) = v; }
+__device__ inline float4 load4(const float* x) {
+  return *reinterpret_cast<const float4*>(x);
+}
+__device__ inline void store4(float* x, float4 v) {
+  *reinterpret_cast<float4*>(x) = v;
+}
 __device__ inline float4 scaled(float4 x, float4 by) {
   return {__fmul_rn(x.x, by.x), __fmul_rn(x.y, by.y), __fmul_rn(x.z, by.z), __fmul_rn(x.w, by.w)};
 }
@@ -140,7 +145,8 @@ struct WindowTokens {
 
 // Tokens begin .. begin+n-1 of head h, columns from `column` on.
 template <typename T, int kRows>
-__device__ void stage_tokens(const Delta<T>& a, int h, int column, int begin, int n, WindowTokens<kRows>& to) {
+__device__ void stage_tokens(const Delta<T>& a, int h, int column, int begin, int n,
+                             WindowTokens<kRows>& to) {
   const int tid = static_cast<int>(threadIdx.x);
   for (int i = tid / 32; i < 2 * n; i += kWindowThreads / 32) {
     const int t = i / 2;
@@ -169,7 +175,8 @@ __device__ inline float column_sum(const float (&x)[4]) {
 
 // One token: s[b][j] is row 16 b + 4 part + j of the lane's column. Returns o.
 template <int kBlocks>
-__device__ float step(float (&s)[kBlocks][4], const float* q, const float* k, float v, float decay, float beta) {
+__device__ float step(float (&s)[kBlocks][4], const float* q, const float* k, float v, float decay,
+                      float beta) {
   float old[4] = {}, o[4] = {};
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
@@ -240,31 +247,38 @@ constexpr int kSolved = 16;           // tokens that a column of the solve keeps
 struct Prepared {
   int rows, columns;  // Ek up to a multiple of 64, Ev up to one of 32
 
-  explicit Prepared(const GatedDelta& a) : rows((a.key_dim + 63) / 64 * 64), columns((a.value_dim + 31) / 32 * 32) {}
+  explicit Prepared(const GatedDelta& a)
+      : rows((a.key_dim + 63) / 64 * 64), columns((a.value_dim + 31) / 32 * 32) {}
   // [rows][W^T (64) | (e^b Q)^T (64)]
   static constexpr int kWq = 0;
-  __host__ __device__ int pk() const { return rows * 2 * kChunk; }  // [64][P^T (64) | e^(b_last - b) K (rows)]
+  __host__ __device__ int pk() const {
+    return rows * 2 * kChunk;
+  }  // [64][P^T (64) | e^(b_last - b) K (rows)]
   __host__ __device__ int u() const { return pk() + kChunk * (kChunk + rows); }  // [64][columns]
   __host__ __device__ int decay() const { return u() + kChunk * columns; }       // e^(b_last)
   __host__ __device__ int floats() const { return decay() + 4; }
 };
 
-// The work space of prepare_kernel. Rows are 16 bytes off from bank to bank.
+// The work space of prepare_kernel. The strides put the same 16 bytes of 8 neighbouring rows into different
+// banks.
 struct ChunkSpace {
   static constexpr int kKq = 2 * kChunk + 4, kV = kChunk + 4;  // strides
-  float* kq;                                   // [rows][K^T | Q^T]; K^T becomes W^T
-  float* v;                                    // [columns][V^T], becomes U^T
-  float* a;                                    // [64][A^T], the same stride
-  float *b, *decay, *to_end, *beta, *strength;  // [64]: e^b, e^(b_last - b), beta, beta e^b
+  float* kq;                                                   // [rows][K^T | Q^T]; K^T becomes W^T
+  float* v;                                                    // [columns][V^T], becomes U^T
+  float* a;                                                    // [64][A^T], the same stride
+  float *b, *decay, *to_end, *beta, *strength;                 // [64]: b, e^b, e^(b_last - b), beta, beta e^b
 
-  __host__ static int floats(const Prepared& p) { return p.rows * kKq + (p.columns + kChunk) * kV + 5 * kChunk; }
+  __host__ static int floats(const Prepared& p) {
+    return p.rows * kKq + (p.columns + kChunk) * kV + 5 * kChunk;
+  }
   __device__ ChunkSpace(float* p, const Prepared& size) {
     kq = p, v = kq + size.rows * kKq, a = v + size.columns * kV, b = a + kChunk * kV;
     decay = b + kChunk, to_end = decay + kChunk, beta = to_end + kChunk, strength = beta + kChunk;
   }
 };
 
-// b and what follows from it, by the first warp; a lane has two tokens. Tokens from n on do not decay or write.
+// b and what follows from it, by the first warp; a lane has two tokens. Tokens from n on do not decay or
+// write.
 template <typename T>
 __device__ void load_gates(const Delta<T>& a, int h, int begin, int n, const ChunkSpace& c) {
   const int lane = static_cast<int>(threadIdx.x), i = 2 * lane;
@@ -291,7 +305,8 @@ __device__ void load_gates(const Delta<T>& a, int h, int begin, int n, const Chu
 
 // q, k and v of the chunk, transposed; a warp takes a token.
 template <typename T>
-__device__ void load_tokens(const Delta<T>& a, const Prepared& size, int h, int begin, int n, const ChunkSpace& c) {
+__device__ void load_tokens(const Delta<T>& a, const Prepared& size, int h, int begin, int n,
+                            const ChunkSpace& c) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = static_cast<int>(threadIdx.x) / 32; i < kChunk; i += kPrepareThreads / 32) {
     const int t = begin + min(i, n - 1), Ek = i < n ? a.key_dim : 0, Ev = i < n ? a.value_dim : 0;
@@ -354,7 +369,7 @@ __device__ void solve_tokens(const float* a, int i0, float* const (&x)[2], const
     }
   }
   // What the finished token j, with values known[c], takes from the tokens i0 + i, i >= from.
-  const auto take = [&](int j, const float (&known)[2], int from) {
+  const auto take = [&](int j, const float(&known)[2], int from) {
 #pragma unroll
     for (int m = 0; m < kFours; ++m) {
       if (4 * m + 3 < from) continue;
@@ -451,8 +466,8 @@ class Panels {
       : ring_(ring), from_(from), chunk_stride_(chunk_stride), count_(chunks * kOfChunk) {
     for (int i = 0; i < kStages - 1; ++i) fetch(i);
   }
-  // The next panel. A barrier: what threads wrote to shared memory before it is seen by all, and the panel before is
-  // overwritten.
+  // The next panel. A barrier: what threads wrote to shared memory before it is seen by all, and the panel
+  // before is overwritten.
   __device__ const float* next() {
     __pipeline_wait_prior(kStages - 2);
     __syncthreads();
@@ -504,7 +519,7 @@ __global__ void __launch_bounds__(kChainThreads)
   const float* from = scratch + std::int64_t{h} * size.floats();
   Ring panels(shared, from, chunk_stride, chunks);
 
-  const auto keep = [&](float* to, int at, const float (&x)[4][4]) {
+  const auto keep = [&](float* to, int at, const float(&x)[4][4]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       store4(to + (at + row + i) * kChainColumns + column, {x[i][0], x[i][1], x[i][2], x[i][3]});
@@ -534,7 +549,8 @@ __global__ void __launch_bounds__(kChainThreads)
     const float decay = from[size.decay()];
     float4 u[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) u[i] = load4(from + size.u() + (row + i) * size.columns + first_column + column);
+    for (int i = 0; i < 4; ++i)
+      u[i] = load4(from + size.u() + (row + i) * size.columns + first_column + column);
 
     float ws[4][4] = {}, o[4][4] = {};
     for (int i = 0; i < Ring::kWqPanels; ++i) {
@@ -586,7 +602,9 @@ __global__ void __launch_bounds__(kChainThreads)
 
 // --- launches --------------------------------------------------------------------------------------------
 
-[[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::internal, message); }
+[[noreturn]] void fail(const std::string& message) {
+  throw Error(ErrorCode::internal, message);
+}
 
 template <typename T, int kBlocks>
 void launch_window(Stream& s, const Delta<T>& a) {
@@ -620,19 +638,25 @@ void prefill_group(Stream& s, const Delta<T>& a, const Prepared& size, int first
       a, size, first_token, static_cast<float*>(s.cuda_scratch));
   check_launch("gdn_prefill");
   switch (size.rows / 64) {
-    case 1: return launch_chain<T, 1>(s, a, size, first_token, chunks);
-    case 2: return launch_chain<T, 2>(s, a, size, first_token, chunks);
-    case 3: return launch_chain<T, 3>(s, a, size, first_token, chunks);
-    default: return launch_chain<T, 4>(s, a, size, first_token, chunks);
+    case 1:
+      return launch_chain<T, 1>(s, a, size, first_token, chunks);
+    case 2:
+      return launch_chain<T, 2>(s, a, size, first_token, chunks);
+    case 3:
+      return launch_chain<T, 3>(s, a, size, first_token, chunks);
+    default:
+      return launch_chain<T, 4>(s, a, size, first_token, chunks);
   }
 }
 
 // How many chunks the scratch memory holds.
 int chunks_at_once(const Stream& s, const GatedDelta& a, const Prepared& size) {
-  const std::size_t one = sizeof(float) * static_cast<std::size_t>(size.floats()) * static_cast<std::size_t>(a.value_heads);
+  const std::size_t one =
+      sizeof(float) * static_cast<std::size_t>(size.floats()) * static_cast<std::size_t>(a.value_heads);
   if (s.cuda_scratch_bytes < one) {
-    fail("gdn_prefill: " + std::to_string(s.cuda_scratch_bytes) + " bytes of scratch memory, a chunk of 64 tokens of " +
-         std::to_string(a.value_heads) + " heads needs " + std::to_string(one));
+    fail("gdn_prefill: " + std::to_string(s.cuda_scratch_bytes) +
+         " bytes of scratch memory, a chunk of 64 tokens of " + std::to_string(a.value_heads) +
+         " heads needs " + std::to_string(one));
   }
   return static_cast<int>(std::min<std::size_t>(s.cuda_scratch_bytes / one, kChunksAtOnce));
 }
@@ -654,7 +678,8 @@ void gdn_gates(Stream& s, Rows a, Rows b, std::span<const float> A_log, std::spa
 
 void gdn_window(Stream& s, const GatedDelta& a) {
   check_gated_delta(a);
-  if (a.key_dim > kMostDim) fail("gdn_window: key heads of " + std::to_string(a.key_dim) + ", expected at most 256");
+  if (a.key_dim > kMostDim)
+    fail("gdn_window: key heads of " + std::to_string(a.key_dim) + ", expected at most 256");
   if (a.qkv.rows == 0) return;
   with_type(a.qkv.format, [&](auto t) {
     using T = decltype(t);
@@ -670,8 +695,8 @@ void gdn_window(Stream& s, const GatedDelta& a) {
 void gdn_prefill(Stream& s, const GatedDelta& a) {
   check_gated_delta(a);
   if (a.key_dim > kMostDim || a.value_dim > kMostDim) {
-    fail("gdn_prefill: key heads of " + std::to_string(a.key_dim) + ", value heads of " + std::to_string(a.value_dim) +
-         ", expected at most 256");
+    fail("gdn_prefill: key heads of " + std::to_string(a.key_dim) + ", value heads of " +
+         std::to_string(a.value_dim) + ", expected at most 256");
   }
   if (a.qkv.rows == 0) return;
   const Prepared size(a);
