@@ -243,19 +243,17 @@ constexpr int kChunksAtOnce = 8;      // a group's scratch stays in L2: 38 MB at
 constexpr int kPrepareThreads = 256;  // 16 x 16 tiles of 4 x 4
 constexpr int kSolved = 16;           // tokens that a column of the solve keeps in registers
 
-// One chunk of one head in scratch, in floats. Everything is padded with zeros.
+// One chunk of one head in scratch, in floats and padded with zeros:
+//   [rows][W^T (64) | (e^b Q)^T (64)], [64][P^T (64) | e^(b_last - b) K (rows)], [64][U (columns)],
+//   e^(b_last).
 struct Prepared {
   int rows, columns;  // Ek up to a multiple of 64, Ev up to one of 32
 
   explicit Prepared(const GatedDelta& a)
       : rows((a.key_dim + 63) / 64 * 64), columns((a.value_dim + 31) / 32 * 32) {}
-  // [rows][W^T (64) | (e^b Q)^T (64)]
-  static constexpr int kWq = 0;
-  __host__ __device__ int pk() const {
-    return rows * 2 * kChunk;
-  }  // [64][P^T (64) | e^(b_last - b) K (rows)]
-  __host__ __device__ int u() const { return pk() + kChunk * (kChunk + rows); }  // [64][columns]
-  __host__ __device__ int decay() const { return u() + kChunk * columns; }       // e^(b_last)
+  __host__ __device__ int pk() const { return rows * 2 * kChunk; }
+  __host__ __device__ int u() const { return pk() + kChunk * (kChunk + rows); }
+  __host__ __device__ int decay() const { return u() + kChunk * columns; }
   __host__ __device__ int floats() const { return decay() + 4; }
 };
 
@@ -416,7 +414,7 @@ __device__ void store_solved(const Prepared& size, const ChunkSpace& c, float* t
     const int d = i / kFours, at = i % kFours * 4;
     float4 x = load4(c.kq + d * ChunkSpace::kKq + at);
     if (at >= kChunk) x = scaled(x, load4(c.decay + at - kChunk));
-    store4(to + Prepared::kWq + d * 2 * kChunk + at, x);
+    store4(to + d * 2 * kChunk + at, x);
   }
   float* u = to + size.u();
   for (int i = tid / 32 * 4; i < kChunk; i += kPrepareThreads / 32 * 4) {
