@@ -1,8 +1,10 @@
 #include "ops/cuda/on_host.h"
 
+#include <cstring>
 #include <deque>
 #include <tuple>
 #include <type_traits>
+#include <vector>
 
 #include "backend/cuda.h"
 #include "ops/embed/embed.h"
@@ -23,7 +25,10 @@ class Staged {
 
   Rows operator()(Rows x) {
     if (x.rows > 0 && x.cols > 0) {
-      x.data = copy(x.data, static_cast<std::size_t>(((x.rows - 1) * x.stride + x.cols) * size_of(x.format)));
+      const auto bytes = [&](std::int64_t elements) {
+        return static_cast<std::size_t>(elements * size_of(x.format));
+      };
+      x.data = copy(x.data, bytes((x.rows - 1) * x.stride + x.cols), bytes(x.stride), bytes(x.cols));
     }
     return x;
   }
@@ -38,9 +43,17 @@ class Staged {
   }
   KvView operator()(KvView kv) { return {(*this)(kv.k), (*this)(kv.v)}; }
 
+  // Row by row, without what stands between rows: it may belong to another operand.
   void finish() {
     synchronize(stream);
-    for (const Copy& c : copies_) download(stream, c.host, c.device.data(), c.device.size());
+    std::vector<std::byte> bytes;
+    for (const Copy& c : copies_) {
+      bytes.resize(c.device.size());
+      download(stream, bytes.data(), c.device.data(), bytes.size());
+      for (std::size_t at = 0; at < bytes.size(); at += c.stride) {
+        std::memcpy(static_cast<std::byte*>(c.host) + at, bytes.data() + at, c.width);
+      }
+    }
   }
 
   Stream stream;
@@ -49,12 +62,14 @@ class Staged {
   struct Copy {
     void* host;
     DeviceBuffer device;
+    std::size_t stride, width;  // of a row, bytes
   };
-  void* copy(void* host, std::size_t bytes) {
-    copies_.push_back({host, DeviceBuffer(bytes)});
+  void* copy(void* host, std::size_t bytes, std::size_t stride, std::size_t width) {
+    copies_.push_back({host, DeviceBuffer(bytes), stride, width});
     upload(stream, copies_.back().device.data(), host, bytes);
     return copies_.back().device.data();
   }
+  void* copy(void* host, std::size_t bytes) { return copy(host, bytes, bytes, bytes); }
 
   DeviceBuffer scratch_;
   std::deque<Copy> copies_;
