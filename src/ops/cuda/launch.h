@@ -26,6 +26,42 @@ inline void check_launch(const char* op) {
   check(cudaGetLastError(), op);
 }
 
+// How many blocks of how many threads, with how much dynamic shared memory.
+struct Grid {
+  dim3 blocks{1};
+  unsigned threads = 0;
+  std::size_t shared = 0;
+  unsigned cluster = 1;  // blocks of a cluster, along x
+};
+
+// Launches a kernel whose every thread calls wait_for_predecessor() before it touches anything but weights. With
+// dependent launch it may start beside the tail of the kernel before, and hides its own start so.
+template <typename... Parameters, typename... Arguments>
+void launch(Stream& s, const char* op, const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments) {
+  if (grid.shared > 48 * 1024) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)), op);
+  }
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.blocks;
+  config.blockDim = dim3(grid.threads);
+  config.dynamicSmemBytes = grid.shared;
+  config.stream = handle(s);
+  config.attrs = attributes;
+  if (s.dependent_launch) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeClusterDimension;
+    a.val.clusterDim.x = grid.cluster;
+    a.val.clusterDim.y = a.val.clusterDim.z = 1;
+  }
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), op);
+}
+
 inline unsigned blocks(std::int64_t n, std::int64_t per_block) {
   return static_cast<unsigned>((n + per_block - 1) / per_block);
 }
