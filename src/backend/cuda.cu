@@ -1,18 +1,127 @@
+// CUDA as a backend: one device, one stream, memory from cudaMalloc.
 #include "backend/cuda.h"
-
-#include <utility>
 
 #include <cuda_runtime.h>
 
+#include "backend/backend.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/table.h"
 
 namespace quire::cuda {
 namespace {
 
-std::string with_numbers(const char* text, std::size_t a, std::size_t b) {
-  return std::string(text) + " (" + std::to_string(a) + " bytes asked for, " + std::to_string(b) + " free)";
+// One area for all operations: they run one after the other.
+constexpr std::size_t kScratchBytes = std::size_t{256} << 20;
+
+std::string mebibytes(std::size_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+std::byte* allocate(std::size_t bytes) {
+  void* p = nullptr;
+  const cudaError_t status = cudaMalloc(&p, bytes);
+  if (status == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    std::size_t free_bytes = 0, total = 0;
+    cudaMemGetInfo(&free_bytes, &total);
+    throw Error(ErrorCode::out_of_memory, "not enough GPU memory: " + mebibytes(bytes) + " asked for, " +
+                                              mebibytes(free_bytes) + " of " + mebibytes(total) + " are free");
+  }
+  check(status, "cudaMalloc");
+  return static_cast<std::byte*>(p);
 }
+void release(std::byte* p) { cudaFree(p); }
+
+std::byte* allocate_staging(std::size_t bytes) {
+  void* p = nullptr;
+  check(cudaMallocHost(&p, bytes), "cudaMallocHost");
+  return static_cast<std::byte*>(p);
+}
+void release_staging(std::byte* p) { cudaFreeHost(p); }
+
+void open(Stream& s) {
+  cudaStream_t stream;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  s.cuda_stream = stream;
+  s.cuda_scratch = allocate(kScratchBytes);
+  s.cuda_scratch_bytes = kScratchBytes;
+}
+void close(Stream& s) {
+  cudaStreamSynchronize(handle(s));
+  cudaFree(s.cuda_scratch);
+  cudaStreamDestroy(handle(s));
+}
+
+void begin_upload(Stream& s, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle(s)), "copy to the device");
+}
+void begin_download(Stream& s, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle(s)), "copy from the device");
+}
+void synchronize(Stream& s) { check(cudaStreamSynchronize(handle(s)), "waiting for the device"); }
+void upload(Stream& s, void* to, const void* from, std::size_t bytes) {
+  begin_upload(s, to, from, bytes);
+  synchronize(s);
+}
+void download(Stream& s, void* to, const void* from, std::size_t bytes) {
+  begin_download(s, to, from, bytes);
+  synchronize(s);
+}
+void clear(Stream& s, void* memory, std::size_t bytes) {
+  check(cudaMemsetAsync(memory, 0, bytes, handle(s)), "clearing device memory");
+}
+
+void* new_event() {
+  cudaEvent_t event;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  return event;
+}
+void delete_event(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
+void record(Stream& s, void* event) { check(cudaEventRecord(static_cast<cudaEvent_t>(event), handle(s)), "event"); }
+void wait(void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the device"); }
+
+void* capture(Stream& s, const std::function<void()>& body) {
+  check(cudaStreamBeginCapture(handle(s), cudaStreamCaptureModeThreadLocal), "recording a graph");
+  cudaGraph_t graph = nullptr;
+  try {
+    body();
+  } catch (...) {
+    cudaStreamEndCapture(handle(s), &graph);  // the stream can be used again
+    if (graph) cudaGraphDestroy(graph);
+    throw;
+  }
+  check(cudaStreamEndCapture(handle(s), &graph), "recording a graph");
+  cudaGraphExec_t executable;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  check(status, "cudaGraphInstantiate");
+  return executable;
+}
+void delete_graph(void* graph) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
+void run(Stream& s, void* graph) { check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), handle(s)), "graph"); }
+
+constexpr Backend kBackend = {
+    .name = "cuda",
+    .ops = &kOps,
+    .host_memory = false,
+    .open = open,
+    .close = close,
+    .allocate = allocate,
+    .release = release,
+    .allocate_staging = allocate_staging,
+    .release_staging = release_staging,
+    .upload = upload,
+    .download = download,
+    .begin_upload = begin_upload,
+    .begin_download = begin_download,
+    .clear = clear,
+    .synchronize = synchronize,
+    .new_event = new_event,
+    .delete_event = delete_event,
+    .record = record,
+    .wait = wait,
+    .capture = capture,
+    .delete_graph = delete_graph,
+    .run = run,
+};
 
 }  // namespace
 
@@ -48,40 +157,6 @@ DeviceFacts device_facts(int device) {
   return facts;
 }
 
-const Ops* ops() { return device_count() > 0 ? &kOps : nullptr; }
-
-DeviceBuffer::DeviceBuffer(std::size_t bytes) : size_(bytes) {
-  if (bytes == 0) return;
-  void* p = nullptr;
-  const cudaError_t status = cudaMalloc(&p, bytes);
-  if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    std::size_t free_bytes = 0, total = 0;
-    cudaMemGetInfo(&free_bytes, &total);
-    throw Error(ErrorCode::out_of_memory, with_numbers("not enough GPU memory", bytes, free_bytes));
-  }
-  check(status, "cudaMalloc");
-  data_ = static_cast<std::byte*>(p);
-}
-DeviceBuffer::~DeviceBuffer() { cudaFree(data_); }
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(data_, other.data_);
-  std::swap(size_, other.size_);
-  return *this;
-}
-
-void upload(Stream& stream, void* device, const void* host, std::size_t bytes) {
-  check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, handle(stream)), "copy to the device");
-  check(cudaStreamSynchronize(handle(stream)), "copy to the device");
-}
-
-void download(Stream& stream, void* host, const void* device, std::size_t bytes) {
-  check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, handle(stream)), "copy from the device");
-  check(cudaStreamSynchronize(handle(stream)), "copy from the device");
-}
-
-void synchronize(Stream& stream) { check(cudaStreamSynchronize(handle(stream)), "waiting for the device"); }
-
 }  // namespace quire::cuda
+
+const quire::Backend* quire::cuda_backend() { return cuda::device_count() > 0 ? &cuda::kBackend : nullptr; }

@@ -1,7 +1,6 @@
 #include "ops/ops.h"
 
 #include "core/error.h"
-#include "ops/argmax/argmax.h"
 #include "ops/attention/attention.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/elementwise/elementwise.h"
@@ -11,6 +10,8 @@
 #include "ops/norm/norm.h"
 #include "ops/position_embedding/position_embedding.h"
 #include "ops/rope/rope.h"
+#include "ops/sample/sample.h"
+#include "ops/step/step.h"
 
 namespace quire {
 namespace {
@@ -42,7 +43,9 @@ Rows Rows::slice_cols(std::int64_t begin, std::int64_t count) const {
 const Ops& reference_ops() {
   static constexpr Ops kOps = {
       .name = "reference",
+      .state_order = StateOrder::plain,
       .linear = reference::linear,
+      .project = reference::project,
       .add = reference::add,
       .convert = reference::convert,
       .embed = reference::embed,
@@ -50,15 +53,19 @@ const Ops& reference_ops() {
       .rms_norm = reference::rms_norm,
       .add_rms_norm = reference::add_rms_norm,
       .swiglu = reference::swiglu,
+      .rotary = reference::rotary,
       .qk_norm_rope = reference::qk_norm_rope,
-      .attention = reference::attention,
+      .attention_prefill = reference::attention_prefill,
+      .attention_window = reference::attention_window,
       .attention_gate = reference::attention_gate,
       .conv1d_silu = reference::conv1d_silu,
       .gdn_gates = reference::gdn_gates,
-      .gdn_prefill = reference::gdn_recurrent,
-      .gdn_window = reference::gdn_recurrent,
+      .gdn_prefill = reference::gdn_prefill,
+      .gdn_window = reference::gdn_window,
       .gated_rms_norm = reference::gated_rms_norm,
-      .argmax = reference::argmax,
+      .step_begin = reference::step_begin,
+      .commit = reference::commit,
+      .sample = reference::sample,
       .add_position_embedding = reference::add_position_embedding,
       .layer_norm = reference::layer_norm,
       .vision_rope = reference::vision_rope,

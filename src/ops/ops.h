@@ -69,36 +69,146 @@ struct Stream {
 
 enum class Gelu { tanh, erf };
 
-// The keys and values of one sequence in one layer: k and v [capacity, G * E] in A.
-struct KvView {
-  Rows k, v;
+inline constexpr int kMostProjections = 4;
+// One of several products of the same rows.
+struct Projection {
+  const Weight* weight = nullptr;
+  Rows y;
+};
+
+// Which rows of a step belong to which request. The arrays are in the backend's memory, so that a captured
+// graph finds the numbers of each step there; `count` and `longest` size its launches. A request may have no
+// rows (padding). Rows from first_row[count] on belong to nobody: outputs there are unspecified, nothing else
+// is written for them.
+struct Requests {
+  std::int32_t count = 0;                   // R
+  std::int32_t longest = 0;                 // at least the rows of any one request
+  const std::int32_t* first_row = nullptr;  // [R + 1]: request r has rows first_row[r] .. first_row[r+1]-1
+  const std::int32_t* start = nullptr;      // [R]: sequence index of its first row
+  const std::int32_t* slot = nullptr;       // [R]: its slot in the pools
+};
+
+// The keys and values of every sequence in one layer: pools of pages of P rows. Token j of the sequence in
+// slot s stands in row block_table[s * pages_per_slot + j / P] * P + j % P.
+struct KvPages {
+  Rows k, v;                                  // [pages * P, G * E] in A
+  std::int32_t page_size = 0;                 // P, a multiple of 64
+  const std::int32_t* block_table = nullptr;  // [slots, pages_per_slot], in the backend's memory
+  std::int32_t pages_per_slot = 0;            // bounds the length of a sequence: pages_per_slot * P
+};
+
+// Where the sequence of each slot stands. Arrays [slots] in the backend's memory, moved by step_begin and
+// commit alone, so that the host need not know the outcome of a step to ask for the next.
+struct Cursors {
+  std::int32_t* length = nullptr;     // tokens in the caches that count; the next row has this sequence index
+  std::int32_t* generated = nullptr;  // of them, those since the prompt's end
+  std::int32_t* previous = nullptr;   // `generated` as the last step found it
+  std::int32_t* accepted = nullptr;   // rows of the last step that count, not yet in `length`
+  std::int32_t* delta = nullptr;      // rotary position of sequence index m: m + delta
+  std::int32_t* token = nullptr;      // of the next row
+};
+
+struct StepBegin {
+  Cursors cursors;
+  Requests requests;                     // first_row and slot are read
+  KvPages kv;                            // its block table is read
+  const std::int32_t* drafts = nullptr;  // [slots, kMostWindow - 1]: the rows after a request's first
+  std::int64_t rows = 0;                 // T; rows that belong to nobody get token 0 and are not kept
+  // Out.
+  std::int32_t* start = nullptr;                           // [R]: requests.start
+  std::int32_t *generated = nullptr, *previous = nullptr;  // [R], as in GdnWindow
+  std::int32_t* ids = nullptr;                             // [T]
+  std::int32_t* position = nullptr;                        // [3, T]
+  std::int32_t* kv_row = nullptr;                          // [T], as in QkNormRope; -1 past the last page
+  std::int32_t* row_slot = nullptr;                        // [T], as in Sample
+  std::int32_t* next = nullptr;  // [T]: sequence index of the token that a row predicts
+};
+
+// Angles of the rotary embedding. Frequency i is theta^(-2i/R); it turns by the h stream if i % 3 == 1 and
+// i < 3 * section_h, by w if i % 3 == 2 and i < 3 * section_w, else by t.
+struct Rotary {
+  const std::int32_t* position = nullptr;  // [3, T]: t, h, w of each row
+  std::int64_t rows = 0;                   // T
+  int dims = 0;                            // R
+  double theta = 0;
+  int section_h = 0, section_w = 0;
+  Format format = Format::f32;  // A: what cos and sin are rounded to
+  std::span<float> cos, sin;    // out [T, R/2]
 };
 
 struct QkNormRope {
-  Rows q_gate;       // [T, H * 2E]: per head E of query, E of gate; the query part is read
-  Rows k;            // [T, G * E], in place
-  Rows q;            // out [T, H * E]
-  int head_dim = 0;  // E
+  Rows q_gate;  // [T, H * 2E]: per head E of query, E of gate; the query part is read
+  Rows k, v;    // [T, G * E]
+  Rows q;       // out [T, H * E]
+  KvPages kv;   // out: the keys and values of the step, in their rows
+  const std::int32_t* kv_row = nullptr;   // [T]: row of kv.k and kv.v, or -1: not kept
+  int head_dim = 0;                       // E
   std::span<const float> q_norm, k_norm;  // [E], offset from 1
   float eps = 0;
   std::span<const float> cos, sin;  // [T, R/2], R <= E rotated dims, already rounded to A
 };
 
+// A row sees the keys of its own sequence up to itself.
 struct Attention {
-  Rows q;     // [T, H * E], at sequence positions start .. start+T-1
-  KvView kv;  // rows 0 .. start+T-1 are valid
-  std::int64_t start = 0;
+  Rows q;      // [T, H * E]
+  KvPages kv;  // holds every key that is seen, those of this step too
+  Requests requests;
   int head_dim = 0;  // E
   Rows out;          // [T, H * E]
 };
 
-struct GatedDelta {
-  Rows qkv;  // [T, 2 Hk Ek + Hv Ev] after convolution and SiLU: q | k | v, head-major
+// Dimensions of a Gated-DeltaNet layer.
+struct GdnShape {
   int key_heads = 0, value_heads = 0;  // Hk, Hv; value head h reads key head h / (Hv/Hk)
   int key_dim = 0, value_dim = 0;      // Ek, Ev
-  std::span<const float> g, beta;      // [T, Hv]: log decay (<= 0) and write strength in (0, 1)
-  std::span<float> state;              // [Hv, Ek, Ev], in and out
-  Rows out;                            // [T, Hv Ev]
+
+  std::int64_t key_cols() const { return std::int64_t{key_heads} * key_dim; }
+  std::int64_t value_cols() const { return std::int64_t{value_heads} * value_dim; }
+  std::int64_t conv_cols() const { return 2 * key_cols() + value_cols(); }  // C: q | k | v, each head-major
+  std::int64_t state_floats() const { return value_cols() * key_dim; }
+};
+
+struct GdnPrefill {
+  GdnShape shape;
+  Rows qkv;                        // [T, C] after convolution and SiLU
+  std::span<const float> g, beta;  // [T, Hv]: log decay (<= 0) and write strength in (0, 1)
+  std::span<float> state;          // [Hv, Ek, Ev] in the table's order of a state (state_index), in and out
+  Rows out;                        // [T, Hv Ev]
+};
+
+// Windows of generated tokens go by blocks of kGdnBlock tokens, counted from the first generated one.
+inline constexpr int kGdnBlock = 32;
+inline constexpr int kMostWindow = 16;                        // rows of a request in one step
+inline constexpr int kGdnRing = kGdnBlock + 2 * kMostWindow;  // rows of the ring of records
+constexpr int gdn_conv_rows(int taps) {
+  return taps + kMostWindow;
+}  // rows of the ring of inputs (W taps)
+
+// What every slot keeps in one Gated-DeltaNet layer. Generated token t has ring row t mod kGdnRing and
+// convolution row (t + W - 1) mod gdn_conv_rows(W); the last W-1 tokens of the prompt count as t = -(W-1) ..
+// -1.
+struct GdnSlots {
+  std::span<float> state;  // [slots, Hv, Ek, Ev]: the checkpoint, each in the table's order of a state
+  Rows conv;               // [slots * gdn_conv_rows, C]: rows before the convolution, in A
+  Rows ring_k;             // [slots * kGdnRing, Hk Ek] in A: normalised keys
+  Rows ring_u;             // [slots * kGdnRing, Hv Ev] bf16 or f32: updates
+  Rows ring_g;             // [slots * kGdnRing, Hv] f32: sums of the log decay from the block's start
+};
+
+struct GdnWindow {
+  GdnShape shape;
+  Rows qkv;                                     // [T, C] before the convolution
+  Rows z;                                       // [T, Hv Ev]
+  Rows a, b;                                    // [T, Hv]
+  std::span<const float> conv1d;                // [C, W], the last tap meets the current token
+  std::span<const float> A_log, dt_bias, norm;  // [Hv], [Hv], [Ev]
+  float eps = 0;
+  GdnSlots slots;
+  Requests requests;
+  const std::int32_t* generated = nullptr;  // [R]: t of the request's first row
+  const std::int32_t* previous =
+      nullptr;  // [R]: t of the first row of its step before; its block has the checkpoint
+  Rows out;     // [T, Hv Ev]
 };
 
 struct VisionAttention {
@@ -109,16 +219,60 @@ struct VisionAttention {
 
 struct Sampled {
   std::int32_t token = 0;
-  float logprob = 0;  // natural log of its probability
+  float logprob = 0;  // natural log of its probability under the model, before any of the settings below
+};
+
+// How a request's tokens are drawn. In this order: penalties, temperature, top_k, min_p, top_p.
+struct SamplingSettings {
+  float temperature = 0;   // 0: the likeliest token, after penalties
+  std::int32_t top_k = 0;  // 0: all
+  float top_p = 1;
+  float min_p = 0;               // of the likeliest token's probability
+  float repetition_penalty = 1;  // of every token in prompt or output: l / p if l > 0, else l * p
+  float presence_penalty = 0;    // of every token in the output
+  float frequency_penalty = 0;   // the same, times its count
+  std::uint32_t padding = 0;
+  std::uint64_t seed = 0;  // of the counter-based random numbers, keyed by (seed, position)
+};
+
+// What has been seen of each token by the sequence in a slot: its count in the output, and kInPrompt.
+inline constexpr std::uint16_t kInPrompt = 0x8000;
+
+struct Sample {
+  Rows logits;                                 // [T, V] f32
+  const SamplingSettings* settings = nullptr;  // [slots], in the backend's memory, like all of these
+  const std::uint16_t* seen = nullptr;         // [slots, V]; nullptr: no request has penalties
+  const std::int32_t* slot = nullptr;          // [T]
+  const std::int32_t* position = nullptr;      // [T]: sequence index of the token to be drawn
+  std::span<Sampled> out;                      // [T]
+};
+
+struct Commit {
+  Cursors cursors;
+  Requests requests;                  // first_row and slot are read
+  const std::int32_t* ids = nullptr;  // [T]: what was run
+  std::span<const Sampled> sampled;   // [T]: what was drawn after each row
+  bool prompt = false;                // the row is the last of a prompt: only its token is taken
+  std::uint16_t* seen = nullptr;      // [slots, V], as in Sample; nullptr: not counted
+  std::int64_t vocabulary = 0;        // V
+};
+
+// How a table lays out the state [Ek, Ev] of a head in memory.
+enum class StateOrder {
+  plain,      // row-major
+  fragments,  // as tensor cores read it (state_index in ops/gdn/gdn.h)
 };
 
 struct Ops {
-  const char* name;  // "reference", "avx2", "avx512"
+  const char* name;  // "reference", "avx2", "avx512", "cuda"
+  StateOrder state_order;
 
   // --- both models -------------------------------------------------------------------------------------
   // y = x W^T + bias, summed in f32 in one order for each (out, in), then + bias, then one round. bias [out]
   // or empty.
   void (*linear)(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y);
+  // Several products of the same rows, each as `linear` gives it, without bias. At most kMostProjections.
+  void (*project)(Stream&, Rows x, std::span<const Projection> parts);
   // x = round(x + y), in place.
   void (*add)(Stream&, Rows x, Rows y);
   // y = x in y's format, rounded when that is narrower.
@@ -136,31 +290,48 @@ struct Ops {
   void (*add_rms_norm)(Stream&, Rows x, Rows r, std::span<const float> w, float eps, Rows y);
   // y = round(round(silu(gate)) * up).
   void (*swiglu)(Stream&, Rows gate, Rows up, Rows y);
+  // cos and sin of every row's angles, in double, rounded once to f32 and then to A.
+  void (*rotary)(Stream&, const Rotary&);
   // Per head: n = rms_norm(q or k); the first R dims rotate in pairs (i, i + R/2):
-  // a' = round(round(a cos) - round(b sin)), b' = round(round(b cos) + round(a sin)).
+  // a' = round(round(a cos) - round(b sin)), b' = round(round(b cos) + round(a sin)). Keys, so turned, and
+  // values go to their rows of the pools.
   void (*qk_norm_rope)(Stream&, const QkNormRope&);
   // Causal by sequence index, scale E^-1/2; query head h reads key head h / (H/G). Scores and softmax f32;
-  // the unnormalised weights exp(s - row maximum) are rounded before they meet v, their sum is not; one round
-  // at the end.
-  void (*attention)(Stream&, const Attention&);
+  // the unnormalised weights exp(s - m) are rounded before they meet v, their sum is not; one round at the
+  // end. Bits are a function of the request's keys and queries alone. The two paths need not agree bit for
+  // bit.
+  void (*attention_prefill)(Stream&, const Attention&);
+  void (*attention_window)(Stream&, const Attention&);
   // y = round(x * round(sigmoid(gate))), gate read from q_gate [T, H * 2E] (second half of each head); x may
   // be y.
   void (*attention_gate)(Stream&, Rows x, Rows q_gate, int head_dim, Rows y);
   // y[t] = round(silu(sum_j w[:, j] x[t - (W-1) + j])), w [C, W]; rows before the first come from `state`
-  // [W-1, C] (f32), which then holds the last W-1 rows of x.
-  void (*conv1d_silu)(Stream&, Rows x, std::span<const float> w, std::span<float> state, Rows y);
+  // [W-1, C], which then holds the last W-1 rows of x. One format.
+  void (*conv1d_silu)(Stream&, Rows x, std::span<const float> w, Rows state, Rows y);
   // g = -exp(A_log) softplus(a + dt_bias), beta = sigmoid(b); a, b [T, Hv] in A, g, beta [T * Hv] f32.
   void (*gdn_gates)(Stream&, Rows a, Rows b, std::span<const float> A_log, std::span<const float> dt_bias,
                     std::span<float> g, std::span<float> beta);
-  // The gated delta rule. q, k are L2-normalised (sum + 1e-6) and q scaled by Ek^-1/2 in f32; everything f32,
-  // out rounded. Prompt tokens: chunks of 64 counted from the first row (WY form, model-spec 2.5).
-  void (*gdn_prefill)(Stream&, const GatedDelta&);
-  // Generated tokens, one after the other: S <- exp(g) S; S <- S + k beta (v - S^T k)^T; o = S^T q.
-  void (*gdn_window)(Stream&, const GatedDelta&);
+  // The gated delta rule, token by token: S <- exp(g) S; S <- S + k beta (v - S^T k)^T; o = S^T q. q, k are
+  // L2-normalised (sum + 1e-6) and q scaled by Ek^-1/2 in f32. Prompt tokens: chunks of 64 counted from the
+  // first row (WY form, model-spec 2.5), everything f32, out rounded.
+  void (*gdn_prefill)(Stream&, const GdnPrefill&);
+  // Generated tokens, from the rows of the input projections to the gated norm: conv1d_silu, gdn_gates, the
+  // gated delta rule, gated_rms_norm. By blocks: a token reads the checkpoint of its own block and the
+  // records since (ops/gdn/gdn.h has the rule, its order and its rounding points), so that its bits do not
+  // depend on how tokens were cut into windows. Nothing is committed: the next step's `generated` says how
+  // many of these rows count.
+  void (*gdn_window)(Stream&, const GdnWindow&);
   // y = round(w * x / sqrt(mean(x^2) + eps) * silu(z)) for each value head; w [Ev].
   void (*gated_rms_norm)(Stream&, Rows x, Rows z, std::span<const float> w, float eps, Rows y);
-  // The most likely token of each row (ties: the lowest id) and its log-probability. logits [T, V] f32.
-  void (*argmax)(Stream&, Rows logits, std::span<Sampled> out);
+  // The first and the last operation of a window step, and what makes it one: the first adds the accepted
+  // rows to the cursors and tells the operations between what their rows are, the last counts how many of
+  // them agree with what was drawn (row i + 1 was run with the token drawn after row i) and keeps the token
+  // after those.
+  void (*step_begin)(Stream&, const StepBegin&);
+  void (*commit)(Stream&, const Commit&);
+  // One token for each row (ties: the lowest id). A row with a logit that is not a number gives a logprob
+  // that is not finite.
+  void (*sample)(Stream&, const Sample&);
 
   // --- vision encoder ----------------------------------------------------------------------------------
   // x[p] = round(x[p] + bilinear(table, p)), in place; table [G*G, D] sampled with aligned corners at patch

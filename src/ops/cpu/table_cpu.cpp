@@ -1,6 +1,7 @@
 // The table of one instruction set.
 #include "ops/cpu/entries.h"
 #include "ops/cpu/table.h"
+#include "ops/step/step.h"
 
 #define QUIRE_STRING(x) #x
 #define QUIRE_NAME(x) QUIRE_STRING(x)
@@ -9,7 +10,9 @@ namespace quire::QUIRE_ISA {
 
 const Ops kOps = {
     .name = QUIRE_NAME(QUIRE_ISA),
+    .state_order = StateOrder::plain,
     .linear = linear,
+    .project = project,
     .add = add,
     .convert = convert,
     .embed = embed,
@@ -17,15 +20,19 @@ const Ops kOps = {
     .rms_norm = rms_norm,
     .add_rms_norm = add_rms_norm,
     .swiglu = swiglu,
+    .rotary = rotary,
     .qk_norm_rope = qk_norm_rope,
-    .attention = attention,
+    .attention_prefill = attention_prefill,
+    .attention_window = attention_window,
     .attention_gate = attention_gate,
     .conv1d_silu = conv1d_silu,
     .gdn_gates = gdn_gates,
     .gdn_prefill = gdn_prefill,
     .gdn_window = gdn_window,
     .gated_rms_norm = gated_rms_norm,
-    .argmax = argmax,
+    .step_begin = reference::step_begin,
+    .commit = reference::commit,
+    .sample = sample,
     .add_position_embedding = add_position_embedding,
     .layer_norm = layer_norm,
     .vision_rope = vision_rope,

@@ -14,10 +14,11 @@ namespace quire::cuda {
 
 using bfloat = __nv_bfloat16;
 
-// Kernels started by launch() run beside the tail of the one before them: every thread waits for it to be complete
-// before it reads activations or caches, or writes anything. Weights may be read earlier.
+// Kernels started by launch() run beside the tail of the one before them. Every thread waits for that one to be complete
+// before it reads what it wrote, or writes anything; then it lets the next kernel start. In this order: a kernel that
+// runs knows that all but the one just before it are complete, and may read weights, caches and cursors that were
+// written earlier than that before it waits.
 __device__ inline void wait_for_predecessor() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-// The next kernel may start once every block has said so or ended; it then competes for what is left of the machine.
 __device__ inline void let_successor_start() { asm volatile("griddepcontrol.launch_dependents;"); }
 
 __device__ inline float to_f32(float x) { return x; }

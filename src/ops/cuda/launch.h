@@ -32,6 +32,7 @@ struct Grid {
   unsigned threads = 0;
   std::size_t shared = 0;
   unsigned cluster = 1;  // blocks of a cluster, along x
+  bool alone = false;    // starts when everything before it is complete: the first kernel of a step
 };
 
 // Launches a kernel whose every thread calls wait_for_predecessor() before it touches anything but weights. With
@@ -48,7 +49,7 @@ void launch(Stream& s, const char* op, const Grid& grid, void (*kernel)(Paramete
   config.dynamicSmemBytes = grid.shared;
   config.stream = handle(s);
   config.attrs = attributes;
-  if (s.dependent_launch) {
+  if (s.dependent_launch && !grid.alone) {
     cudaLaunchAttribute& a = attributes[config.numAttrs++];
     a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     a.val.programmaticStreamSerializationAllowed = 1;

@@ -1,0 +1,85 @@
+// step_begin and commit: cursors and the rows of a step. No arithmetic to speak of; what counts is that each is one
+// launch for all layers and caches.
+// Plan: a thread is a request; the rows of a step are few (at most some hundred), and rows of nobody go to the threads
+// that are left.
+#include "ops/cuda/common.cuh"
+#include "ops/cuda/entries.h"
+#include "ops/cuda/launch.h"
+#include "ops/step/step.h"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kThreads = 128;
+
+__device__ void write_row(const StepBegin& a, std::int64_t t, std::int32_t slot, std::int32_t token, std::int32_t index,
+                          std::int32_t position, std::int32_t kv_row) {
+  a.ids[t] = token;
+  a.row_slot[t] = slot;
+  a.next[t] = index + 1;
+  a.kv_row[t] = kv_row;
+  for (int axis = 0; axis < 3; ++axis) a.position[axis * a.rows + t] = position;
+}
+
+__device__ void begin_request(const StepBegin& a, std::int32_t r) {
+  const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
+  if (first == end) {
+    a.start[r] = a.generated[r] = a.previous[r] = 0;
+    return;
+  }
+  const Cursors& c = a.cursors;
+  const std::int32_t accepted = c.accepted[slot], previous = c.generated[slot];
+  const std::int32_t generated = previous + accepted, length = c.length[slot] + accepted;
+  c.accepted[slot] = 0;
+  a.previous[r] = c.previous[slot] = previous;
+  a.generated[r] = c.generated[slot] = generated;
+  a.start[r] = c.length[slot] = length;
+  for (std::int32_t i = 0; i < end - first; ++i) {
+    const std::int32_t token = i == 0 ? c.token[slot] : a.drafts[slot * (kMostWindow - 1) + i - 1];
+    const std::int32_t index = length + i, page = index / a.kv.page_size;
+    const std::int32_t held = page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
+    write_row(a, first + i, slot, token, index, index + c.delta[slot],
+              held < 0 ? -1 : held * a.kv.page_size + index % a.kv.page_size);
+  }
+}
+
+__global__ void step_begin_kernel(StepBegin a) {
+  wait_for_predecessor();
+  let_successor_start();
+  for (std::int32_t r = threadIdx.x; r < a.requests.count; r += kThreads) begin_request(a, r);
+  const std::int64_t used = a.requests.first_row[a.requests.count];
+  for (std::int64_t t = used + threadIdx.x; t < a.rows; t += kThreads) write_row(a, t, 0, 0, 0, 0, -1);
+}
+
+__global__ void commit_kernel(Commit a) {
+  wait_for_predecessor();
+  let_successor_start();
+  for (std::int32_t r = threadIdx.x; r < a.requests.count; r += kThreads) {
+    const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
+    if (first == end) continue;
+    const Sampled* sampled = a.sampled.data();
+    std::int32_t last = first;
+    while (!a.prompt && last + 1 < end && a.ids[last + 1] == sampled[last].token) ++last;
+    a.cursors.token[slot] = sampled[last].token;
+    a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
+    if (!a.seen) continue;
+    for (std::int32_t t = first; t <= last; ++t) {
+      std::uint16_t& seen = a.seen[slot * a.vocabulary + sampled[t].token];
+      if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
+    }
+  }
+}
+
+}  // namespace
+
+void step_begin(Stream& s, const StepBegin& a) {
+  check_step_begin(a);
+  launch(s, "step_begin", {.threads = kThreads, .alone = true}, step_begin_kernel, a);
+}
+
+void commit(Stream& s, const Commit& a) {
+  check_commit(a);
+  launch(s, "commit", {.threads = kThreads}, commit_kernel, a);
+}
+
+}  // namespace quire::cuda

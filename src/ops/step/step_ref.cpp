@@ -1,0 +1,86 @@
+#include "core/error.h"
+#include "ops/step/step.h"
+
+namespace quire {
+namespace {
+
+void check_cursors(const char* op, const Cursors& c) {
+  QUIRE_CHECK(c.length && c.generated && c.previous && c.accepted && c.delta && c.token, "{}: no cursors",
+              op);
+}
+
+}  // namespace
+
+void check_step_begin(const StepBegin& a) {
+  check_cursors("step_begin", a.cursors);
+  const Requests& r = a.requests;
+  QUIRE_CHECK(r.count >= 0 && r.first_row && r.slot, "step_begin: {} requests without first rows or slots",
+              r.count);
+  QUIRE_CHECK(r.longest >= 1 && r.longest <= kMostWindow,
+              "step_begin: windows of up to {} rows, expected 1 to {}", r.longest, kMostWindow);
+  QUIRE_CHECK(a.kv.block_table && a.kv.page_size > 0, "step_begin: no block table");
+  QUIRE_CHECK(a.drafts || r.longest == 1, "step_begin: windows of {} rows and no drafts", r.longest);
+  QUIRE_CHECK(a.start && a.generated && a.previous && a.ids && a.position && a.kv_row && a.row_slot && a.next,
+              "step_begin: an output has no memory");
+}
+
+void check_commit(const Commit& a) {
+  check_cursors("commit", a.cursors);
+  QUIRE_CHECK(a.requests.first_row && a.requests.slot && a.ids && a.sampled.data(),
+              "commit: an operand has no memory");
+  QUIRE_CHECK(!a.seen || a.vocabulary > 0, "commit: a vocabulary of {}", a.vocabulary);
+}
+
+void reference::step_begin(Stream&, const StepBegin& a) {
+  check_step_begin(a);
+  const Cursors& c = a.cursors;
+  const std::int64_t T = a.rows;
+  const auto row = [&](std::int64_t t, std::int32_t slot, std::int32_t token, std::int32_t index,
+                       std::int32_t position, std::int32_t kv_row) {
+    a.ids[t] = token, a.row_slot[t] = slot, a.next[t] = index + 1, a.kv_row[t] = kv_row;
+    for (int axis = 0; axis < 3; ++axis) a.position[axis * T + t] = position;
+  };
+  for (std::int32_t r = 0; r < a.requests.count; ++r) {
+    const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r],
+                       end = a.requests.first_row[r + 1];
+    if (first == end) {  // a place that nobody takes in this step
+      a.start[r] = a.generated[r] = a.previous[r] = 0;
+      continue;
+    }
+    const std::int32_t accepted = c.accepted[slot];
+    c.accepted[slot] = 0;
+    c.previous[slot] = c.generated[slot];
+    c.generated[slot] += accepted;
+    c.length[slot] += accepted;
+    a.start[r] = c.length[slot], a.generated[r] = c.generated[slot], a.previous[r] = c.previous[slot];
+    for (std::int32_t i = 0; i < end - first; ++i) {
+      const std::int32_t token = i == 0 ? c.token[slot] : a.drafts[slot * (kMostWindow - 1) + i - 1];
+      const std::int32_t index = c.length[slot] + i, page = index / a.kv.page_size;
+      const std::int32_t held =
+          page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
+      row(first + i, slot, token, index, index + c.delta[slot],
+          held < 0 ? -1 : held * a.kv.page_size + index % a.kv.page_size);
+    }
+  }
+  for (std::int64_t t = a.requests.first_row[a.requests.count]; t < T; ++t) row(t, 0, 0, 0, 0, -1);
+}
+
+void reference::commit(Stream&, const Commit& a) {
+  check_commit(a);
+  for (std::int32_t r = 0; r < a.requests.count; ++r) {
+    const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r],
+                       end = a.requests.first_row[r + 1];
+    if (first == end) continue;
+    std::int32_t last = first;
+    while (!a.prompt && last + 1 < end && a.ids[last + 1] == a.sampled[last].token) ++last;
+    a.cursors.token[slot] = a.sampled[last].token;
+    a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
+    if (!a.seen) continue;
+    for (std::int32_t t = first; t <= last; ++t) {
+      std::uint16_t& seen = a.seen[slot * a.vocabulary + a.sampled[t].token];
+      if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
+    }
+  }
+}
+
+}  // namespace quire
