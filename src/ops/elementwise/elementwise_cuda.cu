@@ -13,19 +13,19 @@ constexpr int kThreads = 256;
 // element(row, column) for every element of a [rows, cols] matrix.
 template <typename Element>
 __global__ void elementwise_kernel(std::int64_t rows, std::int64_t cols, Element element) {
-  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < rows * cols; i += step) {
-    element(i / cols, i % cols);
-  }
+  wait_for_predecessor();
+  let_successor_start();
+  const std::int64_t j = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (j >= cols) return;
+  for (std::int64_t i = blockIdx.y; i < rows; i += gridDim.y) element(i, j);
 }
 
 template <typename Element>
 void for_elements(Stream& s, const Rows& x, const char* op, Element element) {
   if (x.rows == 0 || x.cols == 0) return;
-  constexpr unsigned kMostBlocks = 16384;
-  const unsigned grid = blocks(x.rows * x.cols, kThreads);
-  elementwise_kernel<<<grid < kMostBlocks ? grid : kMostBlocks, kThreads, 0, handle(s)>>>(x.rows, x.cols, element);
-  check_launch(op);
+  constexpr std::int64_t kMostRows = 8192;  // of the grid
+  const dim3 grid(blocks(x.cols, kThreads), static_cast<unsigned>(x.rows < kMostRows ? x.rows : kMostRows));
+  launch(s, op, {.blocks = grid, .threads = kThreads}, elementwise_kernel<Element>, x.rows, x.cols, element);
 }
 
 template <typename T>

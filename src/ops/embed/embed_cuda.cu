@@ -11,6 +11,8 @@ constexpr int kThreads = 256;
 
 template <typename U, typename T>
 __global__ void embed_kernel(const std::int32_t* ids, const U* table, std::int64_t cols, Matrix<T> y) {
+  wait_for_predecessor();
+  let_successor_start();
   const U* from = table + ids[blockIdx.x] * cols;
   T* to = y.row(blockIdx.x);
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) to[j] = from_f32<T>(to_f32(from[j]));
@@ -18,6 +20,8 @@ __global__ void embed_kernel(const std::int32_t* ids, const U* table, std::int64
 
 template <typename T>
 __global__ void scatter_rows_kernel(Matrix<T> from, const std::int32_t* rows, std::int64_t cols, Matrix<T> x) {
+  wait_for_predecessor();
+  let_successor_start();
   const T* source = from.row(blockIdx.x);
   T* to = x.row(rows[blockIdx.x]);
   for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) to[j] = source[j];
@@ -31,11 +35,12 @@ void embed(Stream& s, std::span<const std::int32_t> ids, const Weight& table, Ro
   if (ids.empty()) return;
   with_type(table.format, [&](auto u) {
     with_type(y.format, [&](auto t) {
-      embed_kernel<<<blocks(y.rows, 1), kThreads, 0, handle(s)>>>(
-          ids.data(), static_cast<const decltype(u)*>(table.data), y.cols, matrix<decltype(t)>(y));
+      using U = decltype(u);
+      using T = decltype(t);
+      launch(s, "embed", {.blocks = blocks(y.rows, 1), .threads = kThreads}, embed_kernel<U, T>, ids.data(),
+             static_cast<const U*>(table.data), y.cols, matrix<T>(y));
     });
   });
-  check_launch("embed");
 }
 
 void scatter_rows(Stream& s, Rows from, std::span<const std::int32_t> rows, Rows x) {
@@ -44,10 +49,9 @@ void scatter_rows(Stream& s, Rows from, std::span<const std::int32_t> rows, Rows
   check_rows("scatter_rows", "x", x, x.rows, x.cols, x.format);
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    scatter_rows_kernel<<<blocks(from.rows, 1), kThreads, 0, handle(s)>>>(matrix<T>(from), rows.data(), x.cols,
-                                                                         matrix<T>(x));
+    launch(s, "scatter_rows", {.blocks = blocks(from.rows, 1), .threads = kThreads}, scatter_rows_kernel<T>,
+           matrix<T>(from), rows.data(), x.cols, matrix<T>(x));
   });
-  check_launch("scatter_rows");
 }
 
 }  // namespace quire::cuda

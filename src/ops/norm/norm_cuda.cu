@@ -35,12 +35,16 @@ __device__ void rms_norm_row(const T* x, const float* w, float eps, std::int64_t
 
 template <typename T>
 __global__ void rms_norm_kernel(Matrix<T> x, const float* w, float eps, std::int64_t cols, Matrix<T> y) {
+  wait_for_predecessor();
+  let_successor_start();
   rms_norm_row(x.row(blockIdx.x), w, eps, cols, y.row(blockIdx.x));
 }
 
 template <typename T>
 __global__ void add_rms_norm_kernel(Matrix<T> x, Matrix<T> r, const float* w, float eps, std::int64_t cols,
                                     Matrix<T> y) {
+  wait_for_predecessor();
+  let_successor_start();
   T* a = x.row(blockIdx.x);
   const T* b = r.row(blockIdx.x);
   // A thread reads back only what it wrote itself.
@@ -56,6 +60,8 @@ constexpr int kHeadsPerBlock = 4;
 template <typename T>
 __global__ void gated_rms_norm_kernel(Matrix<T> x, Matrix<T> z, const float* w, float eps, std::int64_t rows,
                                       std::int64_t heads, std::int64_t head_dim, Matrix<T> y) {
+  wait_for_predecessor();
+  let_successor_start();
   const std::int64_t item = std::int64_t{blockIdx.x} * kHeadsPerBlock + threadIdx.x / 32;
   if (item >= rows * heads) return;
   const std::int64_t at = item % heads * head_dim;
@@ -76,6 +82,8 @@ __global__ void gated_rms_norm_kernel(Matrix<T> x, Matrix<T> z, const float* w, 
 template <typename T>
 __global__ void layer_norm_kernel(Matrix<T> x, const float* w, const float* b, float eps, std::int64_t cols,
                                   Matrix<T> y) {
+  wait_for_predecessor();
+  let_successor_start();
   const T* a = x.row(blockIdx.x);
   T* out = y.row(blockIdx.x);
   const float mean = __fdiv_rn(row_sum(cols, [=](std::int64_t j) { return to_f32(a[j]); }), static_cast<float>(cols));
@@ -97,10 +105,9 @@ void rms_norm(Stream& s, Rows x, std::span<const float> w, float eps, Rows y) {
   if (x.rows == 0) return;
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    rms_norm_kernel<<<blocks(x.rows, 1), kThreads, 0, handle(s)>>>(matrix<T>(x), w.data(), eps, x.cols,
-                                                                  matrix<T>(y));
+    launch(s, "rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, rms_norm_kernel<T>, matrix<T>(x), w.data(),
+           eps, x.cols, matrix<T>(y));
   });
-  check_launch("rms_norm");
 }
 
 void add_rms_norm(Stream& s, Rows x, Rows r, std::span<const float> w, float eps, Rows y) {
@@ -108,10 +115,9 @@ void add_rms_norm(Stream& s, Rows x, Rows r, std::span<const float> w, float eps
   if (x.rows == 0) return;
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    add_rms_norm_kernel<<<blocks(x.rows, 1), kThreads, 0, handle(s)>>>(matrix<T>(x), matrix<T>(r), w.data(), eps,
-                                                                      x.cols, matrix<T>(y));
+    launch(s, "add_rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, add_rms_norm_kernel<T>, matrix<T>(x),
+           matrix<T>(r), w.data(), eps, x.cols, matrix<T>(y));
   });
-  check_launch("add_rms_norm");
 }
 
 void gated_rms_norm(Stream& s, Rows x, Rows z, std::span<const float> w, float eps, Rows y) {
@@ -120,10 +126,10 @@ void gated_rms_norm(Stream& s, Rows x, Rows z, std::span<const float> w, float e
   const auto head_dim = static_cast<std::int64_t>(w.size()), heads = x.cols / head_dim;
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    gated_rms_norm_kernel<<<blocks(x.rows * heads, kHeadsPerBlock), 32 * kHeadsPerBlock, 0, handle(s)>>>(
-        matrix<T>(x), matrix<T>(z), w.data(), eps, x.rows, heads, head_dim, matrix<T>(y));
+    const Grid grid{.blocks = blocks(x.rows * heads, kHeadsPerBlock), .threads = 32 * kHeadsPerBlock};
+    launch(s, "gated_rms_norm", grid, gated_rms_norm_kernel<T>, matrix<T>(x), matrix<T>(z), w.data(), eps, x.rows, heads,
+           head_dim, matrix<T>(y));
   });
-  check_launch("gated_rms_norm");
 }
 
 void layer_norm(Stream& s, Rows x, std::span<const float> w, std::span<const float> b, float eps, Rows y) {
@@ -131,10 +137,9 @@ void layer_norm(Stream& s, Rows x, std::span<const float> w, std::span<const flo
   if (x.rows == 0) return;
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    layer_norm_kernel<<<blocks(x.rows, 1), kThreads, 0, handle(s)>>>(matrix<T>(x), w.data(), b.data(), eps, x.cols,
-                                                                    matrix<T>(y));
+    launch(s, "layer_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, layer_norm_kernel<T>, matrix<T>(x),
+           w.data(), b.data(), eps, x.cols, matrix<T>(y));
   });
-  check_launch("layer_norm");
 }
 
 }  // namespace quire::cuda

@@ -28,6 +28,8 @@ __device__ float mix(float a, float b, float weight) {
 template <typename T, typename U>
 __global__ void position_kernel(Matrix<T> x, const U* table, std::int64_t cols, std::int64_t side, int height,
                                 int width, int merge) {
+  wait_for_predecessor();
+  let_successor_start();
   const std::int64_t block = blockIdx.x / (merge * merge), inside = blockIdx.x % (merge * merge);
   const std::int64_t across = width / merge;
   const Tap r = tap(block / across * merge + inside / merge, height, side);
@@ -53,11 +55,11 @@ void add_position_embedding(Stream& s, Rows x, const Weight& table, int grid_hei
   with_type(x.format, [&](auto t) {
     with_type(table.format, [&](auto u) {
       using T = decltype(t);
-      position_kernel<<<blocks(x.rows, 1), kThreads, 0, handle(s)>>>(
-          matrix<T>(x), static_cast<const decltype(u)*>(table.data), x.cols, side, grid_height, grid_width, merge);
+      using U = decltype(u);
+      launch(s, "add_position_embedding", {.blocks = blocks(x.rows, 1), .threads = kThreads}, position_kernel<T, U>,
+             matrix<T>(x), static_cast<const U*>(table.data), x.cols, side, grid_height, grid_width, merge);
     });
   });
-  check_launch("add_position_embedding");
 }
 
 }  // namespace quire::cuda
