@@ -19,6 +19,7 @@ constexpr std::string_view kHelp =
     "\n"
     "  quire parse INPUT...     pictures, PDFs and folders of them to Markdown\n"
     "  quire inspect [MODEL]    what a model directory holds and what it needs\n"
+    "  quire bench --shape S    how long a decode step takes, and why\n"
     "  quire --version\n"
     "\n"
     "quire COMMAND --help lists the options of a command.\n";
@@ -35,6 +36,7 @@ int run(int argc, char** argv) {
   const std::string_view command = argc > 1 ? argv[1] : "";
   if (command == "parse") return quire::parse_command(argc - 1, argv + 1);
   if (command == "inspect") return quire::inspect_command(argc - 1, argv + 1);
+  if (command == "bench") return quire::bench_command(argc - 1, argv + 1);
   if (command == "--version") {
     fmt::print("quire {}\n", quire::version());
     return 0;
@@ -48,7 +50,7 @@ int run(int argc, char** argv) {
     return quire::kExitUnusable;
   }
   quire::fail(quire::ErrorCode::invalid_input,
-              "no command '{}': expected parse or inspect (see quire --help)", command);
+              "no command '{}': expected parse, inspect or bench (see quire --help)", command);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 // This is the only public header. Every failure is a quire::Error.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -47,10 +48,22 @@ class Error : public std::runtime_error {
 // Arithmetic of activations. Weights stay as stored.
 enum class Precision { bf16, f32 };
 
+// Where a model runs.
+enum class Device {
+  automatic,  // a GPU if there is one that Quire can use, else the CPU
+  cpu,
+  cuda,
+};
+
 struct Options {
-  std::string model;                      // a Hugging Face model directory
+  std::string model;  // a Hugging Face model directory
+  Device device = Device::automatic;
   Precision precision = Precision::bf16;  // f32 is for comparing with a reference: slower
   int threads = 0;                        // CPU threads; 0: one for each core
+  double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
+  std::string switches;   // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
+  // Called while weights are copied to a GPU, with bytes.
+  std::function<void(std::size_t done, std::size_t total)> on_load;
 };
 
 // 8-bit RGB, row-major, three bytes a pixel, no padding. `rgb` must outlive the call that reads it.
@@ -69,12 +82,26 @@ enum class FinishReason {
 };
 std::string_view to_string(FinishReason reason);
 
+// How tokens are chosen. In this order: penalties, temperature, top_k, min_p, top_p.
+struct Sampling {
+  double temperature = 0;  // 0: always the likeliest token
+  int top_k = 0;           // only the k likeliest; 0: all
+  double top_p = 1;        // only the likeliest that make up this share
+  double min_p = 0;        // only those with this share of the likeliest one's probability
+  double repetition_penalty =
+      1;  // divides positive logits of what prompt or output hold already (transformers)
+  double presence_penalty = 0;   // subtracted from logits of what the output holds already (OpenAI)
+  double frequency_penalty = 0;  // the same, times its count in the output
+  std::uint64_t seed = 0;        // the same seed gives the same text
+};
+
 struct Request {
   ImageView image;
   std::string prompt = "Convert this page to Markdown.";  // the instruction that follows the image
   int max_tokens = 4096;                                  // generated tokens, the stop token included
   double max_seconds = 0;                                 // wall time of this request; 0: no limit
   bool enable_thinking = false;                           // passed to the model's chat template
+  Sampling sampling;
   // Called with each piece of new text (whole UTF-8 characters). Return false to cancel.
   std::function<bool(std::string_view)> on_text;
 };
@@ -105,8 +132,11 @@ class Engine {
 
   Result generate(const Request& request);
 
-  // Tokens the model can hold, prompt and output together.
+  // Tokens that fit, prompt and output together: of the model, or of the memory it was given.
   int context_length() const;
+
+  // Where the model runs and what it takes, for people: "NVIDIA H200: 8.4 GiB of weights, ...".
+  std::string device_text() const;
 
  private:
   struct State;

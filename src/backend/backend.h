@@ -41,13 +41,17 @@ struct Backend {
   void* (*new_event)();
   void (*delete_event)(void*);
   void (*record)(Stream&, void* event);
-  void (*wait)(void* event);  // throws Error{device}
+  void (*wait)(void* event);                             // throws Error{device}
+  double (*seconds_between)(void* first, void* second);  // of two that have come
 
   // Graphs: what `body` asks of the stream, recorded (not run) to be run as one. nullptr: this backend has
   // none.
   void* (*capture)(Stream&, const std::function<void()>& body);
   void (*delete_graph)(void*);
   void (*run)(Stream&, void* graph);
+
+  // What the memory gives at most to whoever only reads, measured now, in bytes a second.
+  double (*read_bandwidth)(Stream&);
 };
 
 // The fastest table of operations of this CPU, or the one given (for tests).

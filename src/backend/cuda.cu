@@ -1,6 +1,9 @@
 // CUDA as a backend: one device, one stream, memory from cudaMalloc.
 #include "backend/cuda.h"
 
+#include <algorithm>
+#include <vector>
+
 #include <cuda_runtime.h>
 
 #include "backend/backend.h"
@@ -71,11 +74,21 @@ void clear(Stream& s, void* memory, std::size_t bytes) {
 
 void* new_event() {
   cudaEvent_t event;
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreate");
+  check(cudaEventCreate(&event), "cudaEventCreate");
   return event;
 }
 void delete_event(void* event) { cudaEventDestroy(static_cast<cudaEvent_t>(event)); }
-void record(Stream& s, void* event) { check(cudaEventRecord(static_cast<cudaEvent_t>(event), handle(s)), "event"); }
+void record(Stream& s, void* event) {
+  cudaStreamCaptureStatus capturing;
+  check(cudaStreamIsCapturing(handle(s), &capturing), "event");
+  const unsigned flags = capturing == cudaStreamCaptureStatusActive ? cudaEventRecordExternal : cudaEventRecordDefault;
+  check(cudaEventRecordWithFlags(static_cast<cudaEvent_t>(event), handle(s), flags), "event");
+}
+double seconds_between(void* first, void* second) {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(first), static_cast<cudaEvent_t>(second)), "event");
+  return milliseconds * 1e-3;
+}
 void wait(void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the device"); }
 
 void* capture(Stream& s, const std::function<void()>& body) {
@@ -98,6 +111,41 @@ void* capture(Stream& s, const std::function<void()>& body) {
 void delete_graph(void* graph) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
 void run(Stream& s, void* graph) { check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), handle(s)), "graph"); }
 
+// Every thread keeps four 16-byte loads in flight; the sum keeps the compiler from leaving them out.
+__global__ void read_kernel(const uint4* data, std::size_t n, unsigned* out) {
+  unsigned sum = 0;
+  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
+  std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  for (; i + 3 * step < n; i += 4 * step) {
+    const uint4 a = __ldcs(data + i), b = __ldcs(data + i + step), c = __ldcs(data + i + 2 * step),
+                d = __ldcs(data + i + 3 * step);
+    sum += (a.x ^ a.y ^ a.z ^ a.w) + (b.x ^ b.y ^ b.z ^ b.w) + (c.x ^ c.y ^ c.z ^ c.w) + (d.x ^ d.y ^ d.z ^ d.w);
+  }
+  if (sum == 0xdeadbeef) *out = sum;
+}
+
+// Of 2 GiB that no cache holds; the median of 11 runs after 2.
+double read_bandwidth(Stream& s) {
+  constexpr std::size_t kBytes = std::size_t{2} << 30;
+  constexpr int kWarmUp = 2, kRuns = 11, kThreads = 512;
+  int multiprocessors = 0;
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
+  const Memory memory(*cuda_backend(), kBytes);
+  clear(s, memory.data(), kBytes);
+  const Handle first(new_event(), delete_event), second(new_event(), delete_event);
+  std::vector<double> seconds;
+  for (int i = 0; i < kWarmUp + kRuns; ++i) {
+    record(s, first.get());
+    read_kernel<<<8 * multiprocessors, kThreads, 0, handle(s)>>>(memory.as<const uint4>(), kBytes / sizeof(uint4),
+                                                                 memory.as<unsigned>());
+    record(s, second.get());
+    synchronize(s);
+    if (i >= kWarmUp) seconds.push_back(seconds_between(first.get(), second.get()));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + kRuns / 2, seconds.end());
+  return static_cast<double>(kBytes) / seconds[kRuns / 2];
+}
+
 constexpr Backend kBackend = {
     .name = "cuda",
     .ops = &kOps,
@@ -118,9 +166,11 @@ constexpr Backend kBackend = {
     .delete_event = delete_event,
     .record = record,
     .wait = wait,
+    .seconds_between = seconds_between,
     .capture = capture,
     .delete_graph = delete_graph,
     .run = run,
+    .read_bandwidth = read_bandwidth,
 };
 
 }  // namespace

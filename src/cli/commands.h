@@ -11,5 +11,6 @@ inline constexpr int kExitInterrupted = 130;  // stopped by a signal
 
 int parse_command(int argc, char** argv);
 int inspect_command(int argc, char** argv);
+int bench_command(int argc, char** argv);
 
 }  // namespace quire

@@ -5,8 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/model_directory.h"
 #include "core/error.h"
@@ -135,7 +134,8 @@ int run(const std::string& given, bool tensors) {
     return kExitOk;
   }
   const ModelConfig config = ModelConfig::from_directory(model);
-  const ModelWeights weights(model, config);
+  OpenStream stream(cpu_backend(), nullptr);
+  const ModelWeights weights(model, config, cpu_backend(), stream);
   print_line("model", model.string());
   print_line("architecture", "Qwen3.5: gated DeltaNet and attention, vision encoder");
   print_line("parameters", with_commas(weights.parameters()));
@@ -156,14 +156,7 @@ int inspect_command(int argc, char** argv) {
   app.add_option("MODEL", model, "Hugging Face directory (default: $QUIRE_MODEL, else models/quire-mini)");
   app.add_flag("--tensors", tensors, "List every tensor: name, type, shape, bytes");
   app.footer("Exit code: 0, or 2 when the directory is not a model that Quire can run.");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return kExitOk;
-  } catch (const CLI::ParseError& error) {
-    fail(ErrorCode::invalid_input, "inspect: {} (see quire inspect --help)", error.what());
-  }
+  if (const auto code = read_arguments(app, argc, argv)) return *code;
   return run(model, tensors);
 }
 

@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "cli/arguments.h"
 #include "cli/commands.h"
 #include "cli/interrupt.h"
 #include "cli/model_directory.h"
@@ -22,6 +21,9 @@ struct ParseArguments {
   std::string output, pages, password, model;
   std::string format = "md";
   std::string dtype = "bf16";
+  std::string device = "auto";
+  std::string switches;
+  double gpu_memory = 0;
   Request request;
   double dpi = 0;
   int threads = 0;
@@ -41,6 +43,28 @@ constexpr const char* kFooter =
     "Exit code: 0 every page ok or blank; 1 some page truncated or failed; 2 wrong usage, no model, nothing "
     "to\n"
     "do; 130 interrupted.";
+
+void add_sampling_options(CLI::App& app, Sampling& s) {
+  const auto number = [&](const char* name, auto& value, double low, double high, const char* text) {
+    app.add_option(name, value, text)
+        ->check(CLI::Range(low, high))
+        ->capture_default_str()
+        ->type_name("X")
+        ->group("Sampling");
+  };
+  number("--temperature", s.temperature, 0, 100, "0: always the likeliest token");
+  number("--top-k", s.top_k, 0, 1e9, "Only the k likeliest tokens; 0: all");
+  number("--top-p", s.top_p, 0, 1, "Only the likeliest tokens that make up this share");
+  number("--min-p", s.min_p, 0, 1, "Only tokens with this share of the likeliest one's probability");
+  number("--repetition-penalty", s.repetition_penalty, 0.01, 100,
+         "On tokens of prompt and output, as in transformers");
+  number("--presence-penalty", s.presence_penalty, -100, 100, "On tokens of the output");
+  number("--frequency-penalty", s.frequency_penalty, -100, 100, "On tokens of the output, times their count");
+  app.add_option("--seed", s.seed, "The same seed gives the same text")
+      ->capture_default_str()
+      ->type_name("N")
+      ->group("Sampling");
+}
 
 void add_options(CLI::App& app, ParseArguments& a) {
   app.add_option("INPUT", a.inputs, "Pictures (PNG, JPEG, WebP, TIFF, BMP, GIF), PDFs, folders, - for stdin")
@@ -62,6 +86,14 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->type_name("S");
   app.add_option("--model", a.model, "Model directory (default: $QUIRE_MODEL, else models/quire-mini)")
       ->type_name("DIR");
+  app.add_option("--device", a.device, "Where to run: auto (a GPU if there is one), cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("D");
+  app.add_option("--gpu-memory", a.gpu_memory,
+                 "Most GiB of the GPU in all (default: nine tenths of what is free)")
+      ->check(CLI::Range(0.0, 1e5))
+      ->type_name("GIB");
   app.add_option("--threads", a.threads, "CPU threads; 0: one for each core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str()
@@ -74,17 +106,24 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str()
       ->type_name("T");
+  app.add_option("--switch", a.switches, "Optimizations by name, to measure them: graphs=off, ...")
+      ->type_name("LIST");
   app.add_flag("--timings", a.timings, "Say where the time goes, for each page and in all");
   app.add_flag("--quiet", a.quiet, "Say nothing but what goes wrong");
+  add_sampling_options(app, a.request.sampling);
   app.footer(kFooter);
 }
 
 // Everything that decides what a page gives, the model left out. One field a line; the prompt comes last, so
 // that no prompt looks like a field.
 std::string options_hash(const ParseArguments& a, const PageOptions& pages) {
-  return content_hash(fmt::format("dtype {}\nmax_tokens {}\nmax_seconds {}\ndpi {}\nmax_pixels {}\nprompt {}",
-                                  a.dtype, a.request.max_tokens, a.request.max_seconds, a.dpi,
-                                  pages.max_pixels, a.request.prompt));
+  const Sampling& s = a.request.sampling;
+  return content_hash(
+      fmt::format("dtype {}\nmax_tokens {}\nmax_seconds {}\ndpi {}\nmax_pixels {}\nsampling {} {} {} {} {} "
+                  "{} {} {}\nprompt {}",
+                  a.dtype, a.request.max_tokens, a.request.max_seconds, a.dpi, pages.max_pixels,
+                  s.temperature, s.top_k, s.top_p, s.min_p, s.repetition_penalty, s.presence_penalty,
+                  s.frequency_penalty, s.seed, a.request.prompt));
 }
 
 void write_to_stdout(std::string_view text) {
@@ -124,8 +163,15 @@ int run(const ParseArguments& a) {
   job.pages.max_pixels = PreprocessConfig::from_directory(model).max_pixels;
   job.run = {model.string(), model_hash(model), options_hash(a, job.pages)};
   Engine engine({.model = model.string(),
+                 .device = a.device == "cpu"    ? Device::cpu
+                           : a.device == "cuda" ? Device::cuda
+                                                : Device::automatic,
                  .precision = a.dtype == "f32" ? Precision::f32 : Precision::bf16,
-                 .threads = a.threads});
+                 .threads = a.threads,
+                 .gpu_memory = a.gpu_memory,
+                 .switches = a.switches,
+                 .on_load = [&](std::size_t done, std::size_t total) { progress.loading(done, total); }});
+  if (a.timings) progress.note(engine.device_text());
 
   const ParseTotals totals = parse(
       job, [&](const Request& request) { return engine.generate(request); }, write_to_stdout, progress,
@@ -141,14 +187,7 @@ int parse_command(int argc, char** argv) {
   ParseArguments arguments;
   CLI::App app("Reads document pages and writes them as Markdown.", "quire parse");
   add_options(app, arguments);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
-    return kExitOk;
-  } catch (const CLI::ParseError& error) {
-    fail(ErrorCode::invalid_input, "parse: {} (see quire parse --help)", error.what());
-  }
+  if (const auto code = read_arguments(app, argc, argv)) return *code;
   if (std::isnan(arguments.dpi) || std::isnan(arguments.request.max_seconds))  // passes CLI::Range
     fail(ErrorCode::invalid_input, "parse: nan is no value for --dpi or --max-seconds");
   return run(arguments);

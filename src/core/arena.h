@@ -2,23 +2,27 @@
 // takes its activations from one, so that a step allocates nothing.
 #pragma once
 
-#include "core/buffer.h"
+#include <cstddef>
+
 #include "core/error.h"
 
 namespace quire {
 
 class Arena {
  public:
-  explicit Arena(std::size_t bytes) : block_(bytes) {}
+  // The block is the caller's and outlives the arena.
+  Arena(std::byte* block, std::size_t bytes) : block_(block), size_(bytes) {}
 
-  // 64-byte aligned, uninitialised. Asking for more than there is is a bug of whoever sized the arena.
+  // Aligned like the block, at most to 256 bytes; uninitialised. Asking for more than there is is a bug of
+  // whoever sized the arena.
   std::byte* take(std::size_t bytes) {
     const std::size_t begin = used_;
     used_ += aligned(bytes);
-    QUIRE_CHECK(used_ <= block_.size(), "arena of {} bytes asked for {}", block_.size(), used_);
-    return block_.data() + begin;
+    QUIRE_CHECK(used_ <= size_, "arena of {} bytes asked for {}", size_, used_);
+    return block_ + begin;
   }
-  static std::size_t aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+  static constexpr std::size_t kAlignment = 256;
+  static std::size_t aligned(std::size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
   // Gives back, at its end, what was taken during its life.
   class Scope {
@@ -34,7 +38,8 @@ class Arena {
   };
 
  private:
-  Buffer block_;
+  std::byte* block_;
+  std::size_t size_;
   std::size_t used_ = 0;
 };
 

@@ -101,8 +101,16 @@ void Progress::show(std::string line) {
   shown_ = Clock::now();
 }
 
+bool Progress::due() const {
+  return style_ == Style::live && Clock::now() - shown_ >= std::chrono::milliseconds(200);
+}
+
+void Progress::loading(std::size_t done, std::size_t total) {
+  if (due()) show(fmt::format("loading the model: {} of {} MiB", done >> 20, total >> 20));
+}
+
 void Progress::page_running(std::string_view page, std::size_t characters, PageStream::Total total) {
-  if (style_ != Style::live || Clock::now() - shown_ < std::chrono::milliseconds(200)) return;
+  if (!due()) return;
   show(fmt::format("{} | {}: {} characters", counts(total), short_name(page), characters));
 }
 

@@ -38,6 +38,8 @@ class Progress {
   // A line, unless quiet.
   void note(std::string_view message);
 
+  // The model is on its way to the GPU, in bytes. Shown like page_running.
+  void loading(std::size_t done, std::size_t total);
   // A page is being worked on: `characters` so far. Shown at most five times a second, on a terminal.
   void page_running(std::string_view page, std::size_t characters, PageStream::Total total);
   // A page is done; `summary` follows its name in the line.
@@ -52,6 +54,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   std::string counts(PageStream::Total total) const;
+  bool due() const;  // the changing line may be shown again
   void show(std::string line);
   void print(const std::string& text);
 

@@ -5,21 +5,17 @@
 #include <mutex>
 #include <new>
 
+#include "backend/cuda.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "engine/decoder.h"
 #include "engine/prompt.h"
-#include "model/mrope.h"
-#include "model/text_model.h"
 #include "model/vision_model.h"
 #include "text/detokenizer.h"
 #include "vision/preprocess.h"
 
 namespace quire {
 namespace {
-
-// Prompts run in chunks cut at multiples of this many tokens, whatever else is going on (DESIGN: prefill
-// boundaries are fixed, so that bits are).
-constexpr std::int64_t kPrefillChunk = 512;
 
 using Clock = std::chrono::steady_clock;
 
@@ -53,6 +49,39 @@ Format to_format(Precision precision) {
   return precision == Precision::f32 ? Format::f32 : Format::bf16;
 }
 
+const Backend& choose_backend(Device device) {
+  if (device == Device::cpu) return cpu_backend();
+  if (const Backend* cuda = cuda_backend()) return *cuda;
+  if (device == Device::cuda)
+    fail(ErrorCode::not_found,
+         "there is no GPU that Quire can use: it needs an NVIDIA GPU of compute capability 9.0 or higher "
+         "with its driver, "
+         "and a build with CUDA (./dev build cuda)");
+  return cpu_backend();
+}
+
+SamplingSettings to_settings(const Sampling& s) {
+  const auto check = [](const char* name, double value, double low, double high) {
+    if (!(value >= low && value <= high))
+      fail(ErrorCode::invalid_input, "{} is {}; expected {} to {}", name, value, low, high);
+    return static_cast<float>(value);
+  };
+  if (s.top_k < 0) fail(ErrorCode::invalid_input, "top_k is {}; expected 0 (all) or more", s.top_k);
+  return {.temperature = check("temperature", s.temperature, 0, 100),
+          .top_k = s.top_k,
+          .top_p = check("top_p", s.top_p, 0, 1),
+          .min_p = check("min_p", s.min_p, 0, 1),
+          .repetition_penalty = check("repetition_penalty", s.repetition_penalty, 0.01, 100),
+          .presence_penalty = check("presence_penalty", s.presence_penalty, -100, 100),
+          .frequency_penalty = check("frequency_penalty", s.frequency_penalty, -100, 100),
+          .padding = 0,
+          .seed = s.seed};
+}
+
+std::string gibibytes(double bytes) {
+  return fmt::format("{:.2f} GiB", bytes / (1 << 30));
+}
+
 }  // namespace
 
 std::string_view version() {
@@ -66,35 +95,64 @@ struct Engine::State {
         preprocess_config(PreprocessConfig::from_directory(options.model)),
         tokenizer(Tokenizer::from_file(std::filesystem::path(options.model) / "tokenizer.json")),
         chat_template(ChatTemplate::from_directory(options.model)),
-        weights(options.model, config),
+        backend(choose_backend(options.device)),
+        free_before(device_bytes()),
         threads(options.threads),
-        stream{.threads = &threads, .scratch = {}},
-        vision(config.vision, weights.vision, cpu_ops(), format),
-        text(config.text, weights.text, cpu_ops(), format, kPrefillChunk) {
+        stream(backend, &threads),
+        weights(options.model, config, backend, stream, options.on_load),
+        vision(config.vision, weights.vision, backend, format),
+        decoder(config.text, weights.text, backend, stream, format, Switches::parse(options.switches), {}) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
+    context = config.text.max_position_embeddings;
+    if (!backend.host_memory) reserve_gpu_memory(options.gpu_memory);
   }
 
+  // Free memory of the device; 0 on a CPU.
+  std::size_t device_bytes() const { return backend.host_memory ? 0 : cuda::device_facts(0).free_bytes; }
+  void reserve_gpu_memory(double limit);
   Result generate(const Request& request);
   int image_tokens(const ImageView& image) const;
-  Rows prefill(std::span<const TokenId> prompt, const MropePositions& positions, Rows features,
-               SequenceCache& cache);
-  void decode(const Request& request, Clock::time_point start, Rows logits, const MropePositions& positions,
-              SequenceCache& cache, Result& result);
+  void decode(const Request& request, Clock::time_point start, int room, Result& result);
 
   Format format;
   ModelConfig config;
   PreprocessConfig preprocess_config;
   Tokenizer tokenizer;
   ChatTemplate chat_template;
-  ModelWeights weights;
+  const Backend& backend;
+  std::size_t free_before;  // on the device, when nothing of the model was there
   ThreadPool threads;
-  Stream stream;
+  OpenStream stream;
+  ModelWeights weights;
   VisionModel vision;
-  TextModel text;
+  Decoder decoder;
+  std::int64_t context = 0;  // tokens of the longest sequence
   std::mutex one_request;
 };
+
+// Keys and values get what the limit leaves, up to the longest sequence that the model knows. Some is left
+// for the activations of the vision encoder, which grow with the page.
+void Engine::State::reserve_gpu_memory(double limit) {
+  constexpr double kShareOfFree = 0.9, kVisionReserve = 1.0 * (1 << 30);
+  const double allowed = limit > 0 ? limit * (1 << 30) : kShareOfFree * static_cast<double>(free_before);
+  const double used = static_cast<double>(free_before - device_bytes());
+  const double token = static_cast<double>(decoder.token_bytes());
+  const double left = allowed - used - kVisionReserve;
+  context =
+      std::min(context, static_cast<std::int64_t>(left / token) / KvPool::kPageSize * KvPool::kPageSize);
+  if (context < KvPool::kPageSize) {
+    fail(ErrorCode::out_of_memory,
+         "the GPU's memory does not hold the model: {} may be used ({} are free), weights take {}, "
+         "activations and state "
+         "{}, pages to come {}; nothing is left for keys and values. Allow more, free some, or use the CPU",
+         gibibytes(allowed), gibibytes(static_cast<double>(free_before)),
+         gibibytes(static_cast<double>(weights.memory_bytes())),
+         gibibytes(static_cast<double>(decoder.fixed_bytes())), gibibytes(kVisionReserve));
+  }
+  decoder.reserve(context, context);
+}
 
 // Positions of the prompt that a picture takes. Known from its size, before any memory is taken.
 int Engine::State::image_tokens(const ImageView& image) const {
@@ -119,59 +177,48 @@ Result Engine::State::generate(const Request& request) {
   const std::vector<TokenId> prompt = build_prompt(chat_template, tokenizer, config, request.prompt,
                                                    request.enable_thinking, result.image_tokens);
   result.prompt_tokens = static_cast<int>(prompt.size());
-  const int room = config.text.max_position_embeddings - result.prompt_tokens;
+  const int room = static_cast<int>(context) - result.prompt_tokens;
   if (room < 1) {
     fail(ErrorCode::limit_exceeded,
-         "the prompt takes {} tokens ({} of them for the image); the model holds {}", result.prompt_tokens,
-         result.image_tokens, config.text.max_position_embeddings);
+         "the prompt takes {} tokens ({} of them for the image); there is room for {}", result.prompt_tokens,
+         result.image_tokens, context);
   }
+  const SamplingSettings settings = to_settings(request.sampling);
   const Patches patches =
       timed(result.seconds.preprocess, [&] { return preprocess(request.image, preprocess_config); });
   const ImageGrid grid{patches.grid_height, patches.grid_width};
   const MropePositions positions =
       mrope_positions(prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
 
-  Buffer storage;
   const Rows features = timed(result.seconds.vision, [&] {
-    return vision.encode(stream, patches.rows, patches.grid_height, patches.grid_width, storage);
+    const Rows rows = vision.encode(stream, patches.rows, patches.grid_height, patches.grid_width);
+    backend.synchronize(stream);
+    return rows;
   });
   const int max_tokens = std::min(request.max_tokens, room);
-  SequenceCache cache(text.cache_shape(), format, result.prompt_tokens + max_tokens);
-  const Rows logits =
-      timed(result.seconds.prefill, [&] { return prefill(prompt, positions, features, cache); });
+  const std::int64_t tokens = std::int64_t{result.prompt_tokens} + max_tokens;
+  decoder.drain();  // of a request that ended in an error
+  if (decoder.reserved() < tokens)
+    decoder.reserve(tokens, tokens);  // on a CPU, where memory is taken as it is needed
+  decoder.open(0, tokens, settings);
+  timed(result.seconds.prefill, [&] {
+    decoder.prefill(0, prompt, positions, config.image_token_id, features);
+    backend.synchronize(stream);
+    return 0;
+  });
   const Clock::time_point decode_start = Clock::now();
-  decode(request, start, logits, positions, cache, result);
+  decode(request, start, max_tokens, result);
+  decoder.drain();
+  decoder.close(0);
   result.seconds.decode = seconds_since(decode_start);
   return result;
 }
 
-Rows Engine::State::prefill(std::span<const TokenId> prompt, const MropePositions& positions, Rows features,
-                            SequenceCache& cache) {
-  Rows logits;
-  std::int64_t features_used = 0;
-  for (std::size_t begin = 0; begin < prompt.size(); begin += kPrefillChunk) {
-    const std::size_t count = std::min<std::size_t>(kPrefillChunk, prompt.size() - begin);
-    const std::span<const TokenId> tokens = prompt.subspan(begin, count);
-    std::vector<std::int32_t> image_rows;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (tokens[i] == config.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i));
-    }
-    const auto images = static_cast<std::int64_t>(image_rows.size());
-    const auto part = [&](const std::vector<std::int32_t>& stream_positions) {
-      return std::span<const std::int32_t>(stream_positions).subspan(begin, count);
-    };
-    logits = text.forward(stream, {.path = Path::prefill,
-                                   .tokens = tokens,
-                                   .position = {part(positions.t), part(positions.h), part(positions.w)},
-                                   .images = {features.slice_rows(features_used, images), image_rows},
-                                   .cache = &cache});
-    features_used += images;
-  }
-  return logits;
-}
-
-void Engine::State::decode(const Request& request, Clock::time_point start, Rows logits,
-                           const MropePositions& positions, SequenceCache& cache, Result& result) {
+// Takes the tokens one by one. A GPU is asked for the next before this one is looked at, so that it never
+// waits for the host; what it computes past the end is thrown away.
+void Engine::State::decode(const Request& request, Clock::time_point start, int room, Result& result) {
+  const bool ahead = !backend.host_memory;
+  const int slot = 0;
   Detokenizer detokenizer(tokenizer);
   double total_logprob = 0;
   const auto emit = [&](const std::string& piece) {
@@ -179,8 +226,9 @@ void Engine::State::decode(const Request& request, Clock::time_point start, Rows
     return !request.on_text || piece.empty() || request.on_text(piece);
   };
   while (true) {
-    Sampled sampled;
-    cpu_ops().argmax(stream, logits, {&sampled, 1});
+    const bool last = static_cast<int>(result.tokens.size()) + 1 == room;
+    if (ahead && !last) decoder.step({&slot, 1});
+    const Sampled sampled = decoder.take().front();
     if (!std::isfinite(sampled.logprob))
       fail(ErrorCode::invalid_input,
            "the model computes values that are no numbers (at token {}): are its weights damaged?",
@@ -197,7 +245,7 @@ void Engine::State::decode(const Request& request, Clock::time_point start, Rows
       result.finish_reason = FinishReason::cancelled;
       break;
     }
-    if (cache.length() == cache.capacity() || static_cast<int>(result.tokens.size()) == request.max_tokens) {
+    if (last) {
       result.finish_reason = FinishReason::length;
       break;
     }
@@ -205,13 +253,7 @@ void Engine::State::decode(const Request& request, Clock::time_point start, Rows
       result.finish_reason = FinishReason::time_limit;
       break;
     }
-    const std::int32_t position = static_cast<std::int32_t>(cache.length()) + positions.delta;
-    const std::span<const std::int32_t> at(&position, 1);
-    logits = text.forward(stream, {.path = Path::window,
-                                   .tokens = {&sampled.token, 1},
-                                   .position = {at, at, at},
-                                   .images = {},
-                                   .cache = &cache});
+    if (!ahead) decoder.step({&slot, 1});
   }
   emit(detokenizer.finish());
   result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
@@ -233,7 +275,19 @@ Result Engine::generate(const Request& request) {
 }
 
 int Engine::context_length() const {
-  return state_->config.text.max_position_embeddings;
+  return static_cast<int>(state_->context);
+}
+
+std::string Engine::device_text() const {
+  const State& s = *state_;
+  if (s.backend.host_memory)
+    return fmt::format("CPU ({}), {} threads", s.backend.ops->name, s.threads.size());
+  return fmt::format(
+      "{}: weights {}, activations and state {}, keys and values {} ({} tokens)", cuda::device_facts(0).name,
+      gibibytes(static_cast<double>(s.weights.memory_bytes())),
+      gibibytes(static_cast<double>(s.decoder.fixed_bytes())),
+      gibibytes(static_cast<double>(s.decoder.reserved()) * static_cast<double>(s.decoder.token_bytes())),
+      s.context);
 }
 
 }  // namespace quire

@@ -14,10 +14,11 @@ std::vector<TokenId> build_prompt(const ChatTemplate& chat_template, const Token
   std::vector<TokenId> ids = tokenizer.encode(chat_template.render({user}, enable_thinking));
   for (const TokenId id : ids) {
     if (id >= config.text.vocab_size)
-      fail(ErrorCode::invalid_input,
-           "the prompt holds token {} (\"{}\"), and the model knows {} tokens: tokenizer.json and config.json "
-           "do not belong together",
-           id, tokenizer.token_bytes(id), config.text.vocab_size);
+      fail(
+          ErrorCode::invalid_input,
+          "the prompt holds token {} (\"{}\"), and the model knows {} tokens: tokenizer.json and config.json "
+          "do not belong together",
+          id, tokenizer.token_bytes(id), config.text.vocab_size);
   }
   const auto places = std::count(ids.begin(), ids.end(), config.image_token_id);
   if (places != 1) {

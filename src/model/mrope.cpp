@@ -1,7 +1,6 @@
 #include "model/mrope.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/error.h"
 
@@ -45,35 +44,6 @@ MropePositions mrope_positions(std::span<const std::int32_t> tokens, std::int32_
     fail(ErrorCode::invalid_input, "the prompt has place for {} of {} images", image, images.size());
   }
   out.delta = p - static_cast<std::int32_t>(tokens.size());
-  return out;
-}
-
-RotaryTables rotary_tables(const TextConfig& config, const std::span<const std::int32_t> (&position)[3],
-                           Format format) {
-  const int half = config.rotary_dim / 2;
-  std::vector<double> frequency(static_cast<std::size_t>(half));
-  std::vector<int> stream(static_cast<std::size_t>(half));
-  for (int i = 0; i < half; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    frequency[at] = std::pow(config.rope_theta, -2.0 * i / config.rotary_dim);
-    const int d = i % 3;
-    stream[at] = d != 0 && i < 3 * config.mrope_section[d] ? d : 0;
-  }
-  const std::size_t T = position[0].size();
-  const auto round = [&](double x) {
-    const auto f = static_cast<float>(x);
-    return format == Format::bf16 ? to_float(to_bf16(f)) : f;
-  };
-  RotaryTables out;
-  out.cos.reserve(T * frequency.size());
-  out.sin.reserve(T * frequency.size());
-  for (std::size_t token = 0; token < T; ++token) {
-    for (std::size_t i = 0; i < frequency.size(); ++i) {
-      const double angle = position[stream[i]][token] * frequency[i];
-      out.cos.push_back(round(std::cos(angle)));
-      out.sin.push_back(round(std::sin(angle)));
-    }
-  }
   return out;
 }
 

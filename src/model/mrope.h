@@ -1,12 +1,9 @@
-// Positions of the three rotary streams (time, height, width) and their cosines and sines.
+// Positions of the three rotary streams: time, height, width.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
-
-#include "model/config.h"
-#include "ops/ops.h"
 
 namespace quire {
 
@@ -26,13 +23,5 @@ struct MropePositions {
 // not fit the grids.
 MropePositions mrope_positions(std::span<const std::int32_t> tokens, std::int32_t image_token_id,
                                std::span<const ImageGrid> images, int merge);
-
-// cos and sin [T, R/2] of the rotary angles, rounded to `format`. Frequency i is theta^(-2i/R); it turns by
-// the h stream if i % 3 == 1 and i < 3 * section[1], by w if i % 3 == 2 and i < 3 * section[2], else by t.
-struct RotaryTables {
-  std::vector<float> cos, sin;
-};
-RotaryTables rotary_tables(const TextConfig& config, const std::span<const std::int32_t> (&position)[3],
-                           Format format);
 
 }  // namespace quire

@@ -5,21 +5,22 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <vector>
 
-#include "cache/sequence_cache.h"
-#include "ops/ops.h"
+#include "cache/kv_pages.h"
+#include "cache/state_slots.h"
 
 namespace quire {
 
 // Sees named intermediate values, for comparing with a reference: "layers.3.mixer". The names are those of
-// oracle/.
+// oracle/. `value` is in the backend's memory; what the stream was asked for before may still be under way.
 using Probe = std::function<void(std::string_view name, const Rows& value)>;
 
 // Which of the two paths a step takes (DESIGN: they need not agree bit for bit, so one token never takes
 // both).
 enum class Path {
-  prefill,  // prompt tokens
-  window,   // generated tokens
+  prefill,  // prompt tokens of one sequence
+  window,   // generated tokens of any number of sequences
 };
 
 // Vision features in place of the embeddings of some rows of a step.
@@ -28,14 +29,70 @@ struct ImageRows {
   std::span<const std::int32_t> rows;  // [n], rows of the step
 };
 
-// T consecutive tokens of one sequence.
+// T rows. Every array is in the backend's memory.
 struct Step {
   Path path = Path::prefill;
-  std::span<const std::int32_t> tokens;       // [T]
-  std::span<const std::int32_t> position[3];  // t, h, w, each [T] (mRoPE)
+  std::span<const std::int32_t> ids;        // [T]
+  const std::int32_t* position = nullptr;   // [3, T]: t, h, w (mRoPE)
+  const std::int32_t* kv_row = nullptr;     // [T], as in QkNormRope
+  Requests requests;                        // prefill: one
+  const std::int32_t* generated = nullptr;  // [R], of a window: as in GdnWindow
+  const std::int32_t* previous = nullptr;
+  int slot = 0;  // of a prefill
   ImageRows images;
-  SequenceCache* cache = nullptr;  // holds the tokens before; appended to
+  const KvPool* kv = nullptr;
+  const StateSlots* states = nullptr;
   const Probe* probe = nullptr;
+};
+
+// The memory of a step's arrays. One packed block: the host's part of a step is one copy.
+class StepArrays {
+ public:
+  StepArrays(const Backend& backend, std::int64_t max_rows, int max_requests);
+
+  // A chunk of the prompt of the sequence in `slot`, from sequence index `start` on. `position` has a span
+  // for each of t, h, w; `image_rows` are the rows that take `features`. Copies.
+  Step prompt(Stream& stream, const KvPool& kv, const StateSlots& states, int slot, std::int64_t start,
+              std::span<const std::int32_t> tokens, const std::span<const std::int32_t> (&position)[3],
+              Rows features, std::span<const std::int32_t> image_rows);
+
+  // From now on windows are of these slots, `window` rows each. Copies.
+  void set_batch(Stream& stream, std::span<const int> slots, int window);
+  // A window step of that batch, or of a bucket that is at least as large: the rest belongs to nobody. What
+  // it needs besides is made on the device, by `begin`.
+  struct Window {
+    StepBegin begin;
+    Step step;
+  };
+  Window window(const KvPool& kv, const StateSlots& states, const std::int32_t* drafts, int requests,
+                int window) const;
+
+  const std::int32_t* row_slot() const { return part_[kRowSlot]; }
+  const std::int32_t* next() const { return part_[kNext]; }
+  const std::int32_t* ids() const { return part_[kIds]; }
+
+ private:
+  enum Part {
+    kFirstRow,
+    kSlot,
+    kStart,
+    kGenerated,
+    kPrevious,
+    kIds,
+    kPosition,
+    kKvRow,
+    kRowSlot,
+    kNext,
+    kImageRows,
+    kParts
+  };
+  void send(Stream& stream, Part part, std::span<const std::int32_t> values);
+
+  const Backend& backend_;
+  std::int64_t max_rows_;
+  int max_requests_;
+  Memory memory_;
+  std::int32_t* part_[kParts];
 };
 
 }  // namespace quire

@@ -2,26 +2,54 @@
 // ops/ops.h.
 #include "model/text_model.h"
 
+#include <algorithm>
+
 #include "core/error.h"
-#include "model/mrope.h"
 
 namespace quire {
 namespace {
 
-// Bytes of activations for a step of T tokens: the rows that forward() holds throughout, and those of its
-// widest layer.
-std::size_t activation_bytes(const TextConfig& c, Format format, std::int64_t T) {
+// Bytes of activations for a step of T rows that gives logits of n: the rows that forward() holds throughout,
+// and those of its widest layer.
+std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::int64_t n) {
   const std::int64_t D = c.hidden_size, Hv = c.linear_num_value_heads;
   const std::int64_t q = std::int64_t{c.num_attention_heads} * c.head_dim;
-  const std::int64_t full = 4 * q;                                            // q_gate, q, attended
+  const std::int64_t kv = 2 * std::int64_t{c.num_key_value_heads} * c.head_dim;
+  const std::int64_t full = 4 * q + kv;                                       // q_gate, q, attended; k, v
   const std::int64_t linear = 2 * c.conv_dim() + 2 * c.value_dim() + 2 * Hv;  // qkv, convolved, z, read, a, b
   const std::int64_t mlp = 2 * c.intermediate_size;                           // gate, up
   const std::int64_t widest = std::max({full, linear, mlp});
-  const std::int64_t bytes = T * (3 * D + widest) * size_of(format) + (T * 2 * Hv + D + c.vocab_size) * 4;
-  return static_cast<std::size_t>(bytes) + 32 * 64;  // alignment
+  const std::int64_t bytes = (T * (3 * D + widest) + n * D) * size_of(format) +
+                             (T * (2 * Hv + c.rotary_dim) + n * c.vocab_size) * std::int64_t{sizeof(float)};
+  return static_cast<std::size_t>(bytes) + 24 * Arena::kAlignment;
+}
+
+GdnShape gdn_shape(const TextConfig& c) {
+  return {.key_heads = c.linear_num_key_heads,
+          .value_heads = c.linear_num_value_heads,
+          .key_dim = c.linear_key_head_dim,
+          .value_dim = c.linear_value_head_dim};
+}
+
+int layers_of(const TextConfig& c, LayerKind kind) {
+  return static_cast<int>(std::count(c.layer_types.begin(), c.layer_types.end(), kind));
 }
 
 }  // namespace
+
+KvPool::Shape kv_shape(const TextConfig& c, Format format) {
+  return {.layers = layers_of(c, LayerKind::full_attention),
+          .cols = std::int64_t{c.num_key_value_heads} * c.head_dim,
+          .format = format};
+}
+
+StateSlots::Shape state_shape(const TextConfig& c, Format format) {
+  return {.layers = layers_of(c, LayerKind::linear_attention),
+          .gdn = gdn_shape(c),
+          .taps = c.linear_conv_kernel_dim,
+          .format = format,
+          .ring_u = format};
+}
 
 struct TextModel::Pass {
   Stream& stream;
@@ -29,9 +57,9 @@ struct TextModel::Pass {
   Arena& arena;
   Format format;
   std::int64_t T;
-  RotaryTables rotary{};
-  Rows h{};  // [T, D] input of a mixer or MLP
-  Rows y{};  // [T, D] its output
+  std::span<float> cos{}, sin{};  // [T, R/2] of the rotary angles
+  Rows h{};                       // [T, D] input of a mixer or MLP
+  Rows y{};                       // [T, D] its output
 
   Rows rows(std::int64_t cols) { return rows(T, cols, format); }
   Rows rows(std::int64_t count, std::int64_t cols, Format f) {
@@ -47,37 +75,48 @@ struct TextModel::Pass {
   }
 };
 
-TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const Ops& ops, Format format,
-                     std::int64_t max_tokens)
+TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const Backend& backend,
+                     Format format, const Limits& limits)
     : config_(config),
       weights_(weights),
-      ops_(ops),
+      ops_(*backend.ops),
       format_(format),
-      arena_(activation_bytes(config, format, max_tokens)) {}
+      memory_(backend, std::max(step_bytes(config, format, limits.prompt_rows, 1),
+                                step_bytes(config, format, limits.window_rows, limits.window_rows))),
+      arena_(memory_.data(), memory_.size()) {}
 
 Rows TextModel::forward(Stream& stream, const Step& step) {
   const Arena::Scope scope(arena_);
-  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.tokens.size())};
+  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
   QUIRE_CHECK(p.T > 0, "a step needs tokens");
-  p.rotary = rotary_tables(config_, step.position, format_);
+  p.cos = p.floats(p.T * config_.rotary_dim / 2);
+  p.sin = p.floats(p.T * config_.rotary_dim / 2);
   const float eps = config_.rms_norm_eps;
   const Rows x = p.rows(config_.hidden_size);  // the residual stream [T, D]
   p.h = p.rows(config_.hidden_size);
   p.y = p.rows(config_.hidden_size);
 
-  ops_.embed(stream, step.tokens, weights_.embed_tokens, x);
+  ops_.rotary(stream, {.position = step.position,
+                       .rows = p.T,
+                       .dims = config_.rotary_dim,
+                       .theta = config_.rope_theta,
+                       .section_h = config_.mrope_section[1],
+                       .section_w = config_.mrope_section[2],
+                       .format = format_,
+                       .cos = p.cos,
+                       .sin = p.sin});
+  ops_.embed(stream, step.ids, weights_.embed_tokens, x);
   ops_.scatter_rows(stream, step.images.features, step.images.rows, x);
   p.probe("embed", x);
 
-  for (int l = 0; l < config_.num_hidden_layers; ++l) {
-    const TextLayerWeights& w = weights_.layers[static_cast<std::size_t>(l)];
-    const Arena::Scope layer_scope(arena_);
-
-    ops_.rms_norm(stream, x, w.input_layernorm, eps, p.h);
-    if (config_.layer_types[static_cast<std::size_t>(l)] == LayerKind::full_attention) {
-      full_attention(p, w.self_attn, l);
+  ops_.rms_norm(stream, x, weights_.layers.front().input_layernorm, eps, p.h);
+  int full = 0, linear = 0;  // layers of each kind so far
+  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
+    const TextLayerWeights& w = weights_.layers[l];
+    if (config_.layer_types[l] == LayerKind::full_attention) {
+      full_attention(p, w.self_attn, full++);
     } else {
-      linear_attention(p, w.linear_attn, l);
+      linear_attention(p, w.linear_attn, linear++);
     }
     p.probe(fmt::format("layers.{}.mixer", l), p.y);
 
@@ -85,102 +124,116 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
     mlp(p, w);
     p.probe(fmt::format("layers.{}.mlp", l), p.y);
 
-    ops_.add(stream, x, p.y);
+    if (l + 1 < weights_.layers.size()) {
+      ops_.add_rms_norm(stream, x, p.y, weights_.layers[l + 1].input_layernorm, eps, p.h);
+    } else {
+      ops_.add(stream, x, p.y);
+    }
     p.probe(fmt::format("layers.{}", l), x);
   }
-  step.cache->advance(p.T);
 
-  // Only the last token's logits are asked for.
-  const Rows last = p.rows(1, config_.hidden_size, format_);
-  const Rows logits = p.rows(1, config_.vocab_size, Format::f32);
-  ops_.rms_norm(stream, x.slice_rows(p.T - 1, 1), weights_.norm, eps, last);
+  const std::int64_t n =
+      step.path == Path::prefill ? 1 : p.T;  // of a prompt only the last token is asked for
+  const Rows last = p.rows(n, config_.hidden_size, format_);
+  const Rows logits = p.rows(n, config_.vocab_size, Format::f32);
+  ops_.rms_norm(stream, x.slice_rows(p.T - n, n), weights_.norm, eps, last);
   p.probe("norm", last);
   ops_.linear(stream, last, weights_.lm_head, {}, logits);
   p.probe("logits", logits);
   return logits;
 }
 
-void TextModel::full_attention(Pass& p, const FullAttentionWeights& w, int layer) {
+void TextModel::full_attention(Pass& p, const FullAttentionWeights& w, int index) {
   const Arena::Scope scope(p.arena);
   const int E = config_.head_dim;
   const std::int64_t q_cols = std::int64_t{config_.num_attention_heads} * E;
-  const std::int64_t start = p.step.cache->length();
-  const KvView cache = p.step.cache->kv(layer);
-  const Rows k = cache.k.slice_rows(start, p.T), v = cache.v.slice_rows(start, p.T);
+  const std::int64_t kv_cols = std::int64_t{config_.num_key_value_heads} * E;
+  const KvPages kv = p.step.kv->layer(index);
 
   const Rows q_gate = p.rows(2 * q_cols);  // for each head E of query, E of gate
-  ops_.linear(p.stream, p.h, w.q_proj, {}, q_gate);
-  ops_.linear(p.stream, p.h, w.k_proj, {}, k);  // straight into the cache
-  ops_.linear(p.stream, p.h, w.v_proj, {}, v);
+  const Rows k = p.rows(kv_cols), v = p.rows(kv_cols);
+  const Projection projections[] = {{&w.q_proj, q_gate}, {&w.k_proj, k}, {&w.v_proj, v}};
+  ops_.project(p.stream, p.h, std::span(projections));
 
   const Rows q = p.rows(q_cols);
   ops_.qk_norm_rope(p.stream, {.q_gate = q_gate,
                                .k = k,
+                               .v = v,
                                .q = q,
+                               .kv = kv,
+                               .kv_row = p.step.kv_row,
                                .head_dim = E,
                                .q_norm = w.q_norm,
                                .k_norm = w.k_norm,
                                .eps = config_.rms_norm_eps,
-                               .cos = p.rotary.cos,
-                               .sin = p.rotary.sin});
+                               .cos = p.cos,
+                               .sin = p.sin});
   const Rows attended = p.rows(q_cols);
-  ops_.attention(p.stream, {.q = q, .kv = cache, .start = start, .head_dim = E, .out = attended});
+  const auto attention = p.step.path == Path::prefill ? ops_.attention_prefill : ops_.attention_window;
+  attention(p.stream, {.q = q, .kv = kv, .requests = p.step.requests, .head_dim = E, .out = attended});
   ops_.attention_gate(p.stream, attended, q_gate, E, attended);
   ops_.linear(p.stream, attended, w.o_proj, {}, p.y);
 }
 
-void TextModel::linear_attention(Pass& p, const LinearAttentionWeights& w, int layer) {
+void TextModel::linear_attention(Pass& p, const LinearAttentionWeights& w, int index) {
   const Arena::Scope scope(p.arena);
   const int Hv = config_.linear_num_value_heads;
 
   const Rows qkv = p.rows(config_.conv_dim());  // q | k | v
   const Rows z = p.rows(config_.value_dim());
   const Rows b = p.rows(Hv), a = p.rows(Hv);
-  ops_.linear(p.stream, p.h, w.in_proj_qkv, {}, qkv);
-  ops_.linear(p.stream, p.h, w.in_proj_z, {}, z);
-  ops_.linear(p.stream, p.h, w.in_proj_b, {}, b);
-  ops_.linear(p.stream, p.h, w.in_proj_a, {}, a);
-
-  const Rows convolved = p.rows(config_.conv_dim());
-  ops_.conv1d_silu(p.stream, qkv, w.conv1d, p.step.cache->conv(layer), convolved);
-  const std::span<float> g = p.floats(p.T * Hv), beta = p.floats(p.T * Hv);
-  ops_.gdn_gates(p.stream, a, b, w.A_log, w.dt_bias, g, beta);
+  const Projection projections[] = {
+      {&w.in_proj_qkv, qkv}, {&w.in_proj_z, z}, {&w.in_proj_b, b}, {&w.in_proj_a, a}};
+  ops_.project(p.stream, p.h, std::span(projections));
 
   const Rows read = p.rows(config_.value_dim());
-  const auto gated_delta = p.step.path == Path::prefill ? ops_.gdn_prefill : ops_.gdn_window;
-  gated_delta(p.stream, {.qkv = convolved,
-                         .key_heads = config_.linear_num_key_heads,
-                         .value_heads = Hv,
-                         .key_dim = config_.linear_key_head_dim,
-                         .value_dim = config_.linear_value_head_dim,
-                         .g = g,
-                         .beta = beta,
-                         .state = p.step.cache->state(layer),
-                         .out = read});
-  ops_.gated_rms_norm(p.stream, read, z, w.norm, config_.rms_norm_eps, read);
+  if (p.step.path == Path::prefill) {
+    linear_attention_prompt(p, w, index, qkv, z, a, b, read);
+  } else {
+    ops_.gdn_window(p.stream, {.shape = gdn_shape(config_),
+                               .qkv = qkv,
+                               .z = z,
+                               .a = a,
+                               .b = b,
+                               .conv1d = w.conv1d,
+                               .A_log = w.A_log,
+                               .dt_bias = w.dt_bias,
+                               .norm = w.norm,
+                               .eps = config_.rms_norm_eps,
+                               .slots = p.step.states->layer(index),
+                               .requests = p.step.requests,
+                               .generated = p.step.generated,
+                               .previous = p.step.previous,
+                               .out = read});
+  }
   ops_.linear(p.stream, read, w.out_proj, {}, p.y);
+}
+
+// What gdn_window does in one operation, for the tokens of a prompt.
+void TextModel::linear_attention_prompt(Pass& p, const LinearAttentionWeights& w, int index, Rows qkv, Rows z,
+                                        Rows a, Rows b, Rows read) {
+  const Arena::Scope scope(p.arena);
+  const int Hv = config_.linear_num_value_heads;
+  const Rows convolved = p.rows(config_.conv_dim());
+  ops_.conv1d_silu(p.stream, qkv, w.conv1d, p.step.states->prompt_conv(index, p.step.slot), convolved);
+  const std::span<float> g = p.floats(p.T * Hv), beta = p.floats(p.T * Hv);
+  ops_.gdn_gates(p.stream, a, b, w.A_log, w.dt_bias, g, beta);
+  ops_.gdn_prefill(p.stream, {.shape = gdn_shape(config_),
+                              .qkv = convolved,
+                              .g = g,
+                              .beta = beta,
+                              .state = p.step.states->state(index, p.step.slot),
+                              .out = read});
+  ops_.gated_rms_norm(p.stream, read, z, w.norm, config_.rms_norm_eps, read);
 }
 
 void TextModel::mlp(Pass& p, const TextLayerWeights& w) {
   const Arena::Scope scope(p.arena);
   const Rows gate = p.rows(config_.intermediate_size), up = p.rows(config_.intermediate_size);
-  ops_.linear(p.stream, p.h, w.gate_proj, {}, gate);
-  ops_.linear(p.stream, p.h, w.up_proj, {}, up);
+  const Projection projections[] = {{&w.gate_proj, gate}, {&w.up_proj, up}};
+  ops_.project(p.stream, p.h, std::span(projections));
   ops_.swiglu(p.stream, gate, up, gate);
   ops_.linear(p.stream, gate, w.down_proj, {}, p.y);
-}
-
-std::vector<LayerCacheShape> TextModel::cache_shape() const {
-  std::vector<LayerCacheShape> shape;
-  for (const LayerKind kind : config_.layer_types) {
-    if (kind == LayerKind::full_attention) {
-      shape.push_back({.kv_cols = std::int64_t{config_.num_key_value_heads} * config_.head_dim});
-    } else {
-      shape.push_back({.conv_floats = std::int64_t{config_.linear_conv_kernel_dim - 1} * config_.conv_dim(),
-                       .state_floats = std::int64_t{config_.value_dim()} * config_.linear_key_head_dim});
-    }
-  }
-  return shape;
 }
 
 }  // namespace quire

@@ -9,31 +9,42 @@
 
 namespace quire {
 
+// What the caches of this model hold, for `slots` sequences; the number of pages is the caller's.
+KvPool::Shape kv_shape(const TextConfig& config, Format format);
+StateSlots::Shape state_shape(const TextConfig& config, Format format);
+
 class TextModel {
  public:
-  // `max_tokens` bounds T of a step. All references must outlive the model.
-  TextModel(const TextConfig& config, const TextWeights& weights, const Ops& ops, Format format,
-            std::int64_t max_tokens);
+  // Bounds of a step: rows of a prompt's chunk, and of a window step.
+  struct Limits {
+    std::int64_t prompt_rows = 0;
+    std::int64_t window_rows = 0;
+  };
+  // All references must outlive the model. Throws Error{out_of_memory}.
+  TextModel(const TextConfig& config, const TextWeights& weights, const Backend& backend, Format format,
+            const Limits& limits);
 
-  // One step. Appends its tokens to the cache and returns the logits [1, V] (f32) of its last token, valid
-  // until the next call.
+  // One step: its tokens join the caches. Returns logits (f32), valid until the next call: of a prompt [1,
+  // V], of its last row; of a window [T, V].
   Rows forward(Stream& stream, const Step& step);
 
-  // What a sequence needs to remember, layer by layer.
-  std::vector<LayerCacheShape> cache_shape() const;
+  std::size_t activation_bytes() const { return memory_.size(); }
 
  private:
   // Rows of one step, in the words of the equations (MODEL.md).
   struct Pass;
 
-  void full_attention(Pass& p, const FullAttentionWeights& w, int layer);
-  void linear_attention(Pass& p, const LinearAttentionWeights& w, int layer);
+  void full_attention(Pass& p, const FullAttentionWeights& w, int index);
+  void linear_attention(Pass& p, const LinearAttentionWeights& w, int index);
+  void linear_attention_prompt(Pass& p, const LinearAttentionWeights& w, int index, Rows qkv, Rows z, Rows a,
+                               Rows b, Rows read);
   void mlp(Pass& p, const TextLayerWeights& w);
 
   const TextConfig& config_;
   const TextWeights& weights_;
   const Ops& ops_;
   Format format_;
+  Memory memory_;
   Arena arena_;
 };
 

@@ -55,19 +55,25 @@ Rows take_rows(Arena& arena, std::int64_t rows, std::int64_t cols, Format format
   return {.data = data, .format = format, .rows = rows, .cols = cols, .stride = cols};
 }
 
-std::size_t activation_bytes(const VisionConfig& c, Format format, std::int64_t N) {
+// Of a page of N patches: pixels and angles, features, the rows that encode() holds throughout, those of its
+// widest part.
+std::size_t page_bytes(const VisionConfig& c, Format format, std::int64_t N) {
+  const std::int64_t merged = N / (c.spatial_merge_size * c.spatial_merge_size);
   const std::int64_t widest = std::max({4 * c.hidden_size, c.intermediate_size, c.patch_dim()});
-  return static_cast<std::size_t>(N * (2 * c.hidden_size + widest) * size_of(format)) + 16 * 64;
+  const std::int64_t floats = N * (c.patch_dim() + c.head_dim());
+  const std::int64_t bytes =
+      (N * (2 * c.hidden_size + widest) + merged * c.out_hidden_size) * size_of(format) + floats * 4;
+  return static_cast<std::size_t>(bytes) + 16 * Arena::kAlignment;
 }
 
 }  // namespace
 
-VisionModel::VisionModel(const VisionConfig& config, const VisionWeights& weights, const Ops& ops,
+VisionModel::VisionModel(const VisionConfig& config, const VisionWeights& weights, const Backend& backend,
                          Format format)
-    : config_(config), weights_(weights), ops_(ops), format_(format) {}
+    : config_(config), weights_(weights), backend_(backend), ops_(*backend.ops), format_(format) {}
 
 Rows VisionModel::encode(Stream& stream, std::span<const float> pixels, int grid_height, int grid_width,
-                         Buffer& storage, const Probe* probe) {
+                         const Probe* probe) {
   const std::int64_t N = std::int64_t{grid_height} * grid_width, D = config_.hidden_size;
   const int merge = config_.spatial_merge_size;
   QUIRE_CHECK(static_cast<std::int64_t>(pixels.size()) == N * config_.patch_dim(),
@@ -76,13 +82,26 @@ Rows VisionModel::encode(Stream& stream, std::span<const float> pixels, int grid
   const auto show = [&](std::string_view name, const Rows& value) {
     if (probe) (*probe)(name, value);
   };
-  Arena arena(activation_bytes(config_, format_, N));
+  if (const std::size_t bytes = page_bytes(config_, format_, N); memory_.size() < bytes) {
+    backend_.synchronize(stream);
+    memory_ = Memory();  // the old one first
+    memory_ = Memory(backend_, bytes);
+  }
+  Arena arena(memory_.data(), memory_.size());
+  const auto place = [&](std::span<const float> values) -> std::span<const float> {
+    if (backend_.host_memory) return values;
+    auto* to = reinterpret_cast<float*>(arena.take(values.size_bytes()));
+    backend_.upload(stream, to, values.data(), values.size_bytes());
+    return {to, values.size()};
+  };
+  const std::int64_t merged = N / (merge * merge);
+  const Rows features = take_rows(arena, merged, config_.out_hidden_size, format_);
   const Rows x = take_rows(arena, N, D, format_);  // the residual stream
   const Rows h = take_rows(arena, N, D, format_);
   {
     const Arena::Scope scope(arena);
     const Rows patches = take_rows(arena, N, config_.patch_dim(), format_);
-    const Rows values{.data = const_cast<float*>(pixels.data()),
+    const Rows values{.data = const_cast<float*>(place(pixels).data()),
                       .format = Format::f32,
                       .rows = N,
                       .cols = config_.patch_dim(),
@@ -95,6 +114,7 @@ Rows VisionModel::encode(Stream& stream, std::span<const float> pixels, int grid
   show("visual.pos_embed", x);
 
   const PatchAngles angles = patch_angles(config_, grid_height, grid_width);
+  const std::span<const float> cos = place(angles.cos), sin = place(angles.sin);
   for (std::size_t i = 0; i < weights_.blocks.size(); ++i) {
     const VisionBlockWeights& w = weights_.blocks[i];
     {
@@ -102,7 +122,7 @@ Rows VisionModel::encode(Stream& stream, std::span<const float> pixels, int grid
       const Rows qkv = take_rows(arena, N, 3 * D, format_), attended = take_rows(arena, N, D, format_);
       ops_.layer_norm(stream, x, w.norm1.weight, w.norm1.bias, kLayerNormEps, h);
       ops_.linear(stream, h, w.qkv.weight, w.qkv.bias, qkv);
-      ops_.vision_rope(stream, qkv, config_.num_heads, angles.cos, angles.sin);
+      ops_.vision_rope(stream, qkv, config_.num_heads, cos, sin);
       ops_.vision_attention(stream, {.qkv = qkv, .heads = config_.num_heads, .out = attended});
       ops_.linear(stream, attended, w.proj.weight, w.proj.bias, h);
       ops_.add(stream, x, h);
@@ -120,7 +140,6 @@ Rows VisionModel::encode(Stream& stream, std::span<const float> pixels, int grid
   }
 
   // Merger: merge x merge neighbouring patches stand in neighbouring rows, so that they read as one row.
-  const std::int64_t merged = N / (merge * merge);
   ops_.layer_norm(stream, x, weights_.merger_norm.weight, weights_.merger_norm.bias, kLayerNormEps, h);
   const Rows neighbours{.data = h.data,
                         .format = format_,
@@ -130,12 +149,6 @@ Rows VisionModel::encode(Stream& stream, std::span<const float> pixels, int grid
   const Rows hidden = take_rows(arena, merged, config_.merged_dim(), format_);
   ops_.linear(stream, neighbours, weights_.merger_fc1.weight, weights_.merger_fc1.bias, hidden);
   ops_.gelu(stream, hidden, Gelu::erf);
-  storage = Buffer(static_cast<std::size_t>(merged * config_.out_hidden_size * size_of(format_)));
-  const Rows features{.data = storage.data(),
-                      .format = format_,
-                      .rows = merged,
-                      .cols = config_.out_hidden_size,
-                      .stride = config_.out_hidden_size};
   ops_.linear(stream, hidden, weights_.merger_fc2.weight, weights_.merger_fc2.bias, features);
   show("visual.merger", features);
   return features;

@@ -1,7 +1,9 @@
 #include "model/weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -44,22 +46,115 @@ float load(const Tensor& t, std::int64_t i) {
   return t.dtype == DType::bf16 ? to_float(bf16{bits}) : f16_to_float(bits);
 }
 
-// The matrix as bf16: where the file is mapped, or a rounded copy that joins `converted`.
-const void* as_bf16(const Tensor& t, std::vector<Buffer>& converted) {
-  const bool aligned = reinterpret_cast<std::uintptr_t>(t.data) % alignof(bf16) == 0;
-  if (t.dtype == DType::bf16 && aligned) return t.data;
-  Buffer copy(static_cast<std::size_t>(t.elements()) * sizeof(bf16));
-  bf16* out = copy.as<bf16>();
-  for (std::int64_t i = 0; i < t.elements(); ++i) out[i] = to_bf16(load(t, i));
-  converted.push_back(std::move(copy));
-  return out;
+// Puts weights after each other in a backend's memory. Counts first: a store without memory only adds up.
+class WeightStore {
+ public:
+  explicit WeightStore(const Backend& backend) : backend_(backend) {}
+  WeightStore(const Backend& backend, Stream& stream, Memory& memory, const LoadProgress& progress)
+      : backend_(backend), stream_(&stream), memory_(&memory), progress_(progress) {
+    if (backend.host_memory) return;
+    for (Piece& piece : pieces_)
+      piece = {Memory::staging(backend, kPieceBytes), Handle(backend.new_event(), backend.delete_event),
+               false};
+  }
+  ~WeightStore() {
+    if (stream_) backend_.synchronize(*stream_);
+  }
+  WeightStore(const WeightStore&) = delete;
+  WeightStore& operator=(const WeightStore&) = delete;
+
+  const Backend& backend() const { return backend_; }
+  bool counting() const { return memory_ == nullptr; }
+  std::size_t used() const { return used_; }
+
+  // The place of `bytes` bytes, which `write` fills: pieces [begin, end) of them, in order, at `to`.
+  template <typename Write>
+  const void* place(std::size_t bytes, Write write) {
+    const std::size_t begin = used_;
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (counting()) return nullptr;
+    std::byte* to = memory_->data() + begin;
+    for (std::size_t at = 0; at < bytes; at += kPieceBytes) {
+      const std::size_t end = std::min(at + kPieceBytes, bytes);
+      if (backend_.host_memory) {
+        write(at, end, to + at);
+        continue;
+      }
+      Piece& piece = pieces_[next_];
+      next_ = 1 - next_;
+      if (piece.busy) backend_.wait(piece.copied.get());
+      write(at, end, piece.memory.data());
+      backend_.begin_upload(*stream_, to + at, piece.memory.data(), end - at);
+      backend_.record(*stream_, piece.copied.get());
+      piece.busy = true;
+    }
+    if (progress_) progress_(used_, memory_->size());
+    return to;
+  }
+
+ private:
+  static constexpr std::size_t kAlignment = 256;
+  static constexpr std::size_t kPieceBytes = std::size_t{32} << 20;  // filled while the other is copied
+  struct Piece {
+    Memory memory;
+    Handle copied;
+    bool busy = false;
+  };
+
+  const Backend& backend_;
+  Stream* stream_ = nullptr;
+  Memory* memory_ = nullptr;
+  LoadProgress progress_;
+  std::size_t used_ = 0;
+  Piece pieces_[2];
+  int next_ = 0;
+};
+
+// Elements [begin, end) of a tensor as T, by bytes of the result.
+template <typename T, typename Convert>
+auto converter(const Tensor& t, Convert convert) {
+  return [&t, convert](std::size_t begin, std::size_t end, std::byte* to) {
+    T* out = reinterpret_cast<T*>(to);
+    for (std::size_t i = begin / sizeof(T); i < end / sizeof(T); ++i)
+      *out++ = convert(load(t, static_cast<std::int64_t>(i)));
+  };
 }
 
-// Takes tensors by name, and remembers what did not fit until all are asked for.
+// A tensor as a matrix of bf16: where the file is mapped, when the backend reaches that and nothing has to
+// change.
+const void* place_matrix(WeightStore& store, const Tensor& t) {
+  const bool as_is = t.dtype == DType::bf16 && reinterpret_cast<std::uintptr_t>(t.data) % alignof(bf16) == 0;
+  if (as_is && store.backend().host_memory) return t.data;
+  const std::size_t bytes = static_cast<std::size_t>(t.elements()) * sizeof(bf16);
+  if (t.dtype == DType::bf16) {
+    return store.place(bytes, [&](std::size_t begin, std::size_t end, std::byte* to) {
+      std::memcpy(to, t.data + begin, end - begin);
+    });
+  }
+  return store.place(bytes, converter<bf16>(t, to_bf16));
+}
+
+Vector place_vector(WeightStore& store, const Tensor& t) {
+  const auto elements = static_cast<std::size_t>(t.elements());
+  const void* at = store.place(elements * sizeof(float), converter<float>(t, [](float x) { return x; }));
+  return {static_cast<const float*>(at), elements};
+}
+
+// Gives weights by name; a model is bound through one of these.
 class Binder {
  public:
-  Binder(const Checkpoint& checkpoint, std::string directory, std::vector<Buffer>& converted)
-      : directory_(std::move(directory)), converted_(converted) {
+  virtual ~Binder() = default;
+  virtual bool has(const std::string& name) const = 0;
+  // A matrix stored as `stored`, which is [out, in] or folds to it.
+  virtual Weight matrix(const std::string& name, const Shape& stored) = 0;
+  virtual Vector vector(const std::string& name, const Shape& stored) = 0;
+};
+
+// Takes tensors of a checkpoint, and remembers what did not fit until all are asked for.
+class CheckpointBinder : public Binder {
+ public:
+  CheckpointBinder(const Checkpoint& checkpoint, std::string directory, WeightStore& store)
+      : directory_(std::move(directory)), store_(store) {
     for (const auto& [name, tensor] : checkpoint.tensors()) {
       if (left_out(canonical(name))) continue;
       const auto [place, fresh] = unbound_.emplace(canonical(name), Named{name, &tensor});
@@ -69,26 +164,21 @@ class Binder {
     }
   }
 
-  bool has(const std::string& name) const { return unbound_.contains(name); }
+  bool has(const std::string& name) const override { return unbound_.contains(name); }
 
-  // A matrix stored as `stored`, which is [out, in] or folds to it.
-  Weight matrix(const std::string& name, const Shape& stored) {
+  Weight matrix(const std::string& name, const Shape& stored) override {
     Weight weight;
     if (const Tensor* t = take(name, stored)) {
-      weight.data = as_bf16(*t, converted_);
+      weight.data = place_matrix(store_, *t);
       weight.out = stored[0];
       weight.in = stored[0] ? t->elements() / stored[0] : 0;
     }
     return weight;
   }
 
-  Vector vector(const std::string& name, const Shape& stored) {
-    Vector values;
-    if (const Tensor* t = take(name, stored)) {
-      values.resize(static_cast<std::size_t>(t->elements()));
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = load(*t, static_cast<std::int64_t>(i));
-    }
-    return values;
+  Vector vector(const std::string& name, const Shape& stored) override {
+    const Tensor* t = take(name, stored);
+    return t ? place_vector(store_, *t) : Vector();
   }
 
   std::int64_t elements() const { return elements_; }
@@ -139,9 +229,87 @@ class Binder {
   }
 
   std::string directory_;
-  std::vector<Buffer>& converted_;
+  WeightStore& store_;
   std::map<std::string, Named> unbound_;  // by canonical name
   std::vector<std::string> missing_, wrong_;
+  std::int64_t elements_ = 0;
+};
+
+// Makes weights up.
+class RandomBinder : public Binder {
+ public:
+  RandomBinder(std::uint64_t seed, bool tied, WeightStore& store)
+      : state_(seed), tied_(tied), store_(store) {}
+
+  bool has(const std::string& name) const override { return !(tied_ && name == "lm_head.weight"); }
+
+  // Of rows of unit length on average. Gigabytes of numbers would take minutes: a matrix repeats a block of
+  // them, from a place of its own.
+  Weight matrix(const std::string&, const Shape& stored) override {
+    const std::int64_t out = stored[0];
+    std::int64_t in = 1;
+    for (std::size_t i = 1; i < stored.size(); ++i) in *= stored[i];
+    elements_ += out * in;
+    const std::vector<bf16>* block = store_.counting() ? nullptr : &unit_rows(in);
+    const std::size_t offset = next() % kBlock;
+    const void* data = store_.place(static_cast<std::size_t>(out * in) * sizeof(bf16),
+                                    [&](std::size_t begin, std::size_t end, std::byte* to) {
+                                      bf16* element = reinterpret_cast<bf16*>(to);
+                                      for (std::size_t i = begin / sizeof(bf16); i < end / sizeof(bf16); ++i)
+                                        *element++ = (*block)[(offset + i) % kBlock];
+                                    });
+    return {.data = data, .out = out, .in = in};
+  }
+
+  Vector vector(const std::string& name, const Shape& stored) override {
+    std::int64_t n = 1;
+    for (const std::int64_t d : stored) n *= d;
+    elements_ += n;
+    const auto elements = static_cast<std::size_t>(n);
+    const void* data =
+        store_.place(elements * sizeof(float), [&](std::size_t begin, std::size_t end, std::byte* to) {
+          float* element = reinterpret_cast<float*>(to);
+          for (std::size_t i = begin / sizeof(float); i < end / sizeof(float); ++i) *element++ = value(name);
+        });
+    return {static_cast<const float*>(data), elements};
+  }
+
+  std::int64_t elements() const { return elements_; }
+
+ private:
+  static constexpr std::size_t kBlock = (std::size_t{1} << 22) - 3;  // a prime: no row length divides it
+
+  std::uint64_t next() {  // splitmix64
+    std::uint64_t x = state_ += 0x9e3779b97f4a7c15;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+    return x ^ (x >> 31);
+  }
+  float uniform() { return static_cast<float>(next() >> 40) * 0x1p-24f; }
+
+  // Parameters of the decay in the range of published models (slow and fast heads), norms near their neutral
+  // value.
+  float value(const std::string& name) {
+    if (name.ends_with("A_log")) return std::log(1 + 15 * uniform());
+    if (name.ends_with("dt_bias")) return -4 + 2 * uniform();
+    if (name.ends_with("linear_attn.norm.weight") ||
+        (name.starts_with("visual.") && name.ends_with("weight")))
+      return 0.9f + 0.2f * uniform();
+    if (name.ends_with("conv1d.weight")) return 2 * uniform() - 1;
+    return 0.2f * (uniform() - 0.5f);
+  }
+
+  const std::vector<bf16>& unit_rows(std::int64_t in) {
+    std::vector<bf16>& block = blocks_[in];
+    const float width = std::sqrt(12.0f / static_cast<float>(in));  // variance 1 / in
+    while (block.size() < kBlock) block.push_back(to_bf16(width * (uniform() - 0.5f)));
+    return block;
+  }
+
+  std::uint64_t state_;
+  bool tied_;
+  WeightStore& store_;
+  std::map<std::int64_t, std::vector<bf16>> blocks_;  // by length of a row
   std::int64_t elements_ = 0;
 };
 
@@ -233,13 +401,35 @@ VisionWeights bind_vision(Binder& b, const VisionConfig& c) {
 
 }  // namespace
 
-ModelWeights::ModelWeights(const std::filesystem::path& directory, const ModelConfig& config)
+ModelWeights::ModelWeights(const std::filesystem::path& directory, const ModelConfig& config,
+                           const Backend& backend, Stream& stream, const LoadProgress& progress)
     : checkpoint_(directory) {
-  Binder binder(checkpoint_, directory.string(), converted_);
-  text = bind_text(binder, config);
-  vision = bind_vision(binder, config.vision);
-  binder.finish();
-  parameters_ = binder.elements();
+  const auto bind = [&](WeightStore& store) {
+    CheckpointBinder binder(*checkpoint_, directory.string(), store);
+    text = bind_text(binder, config);
+    vision = bind_vision(binder, config.vision);
+    binder.finish();
+    parameters_ = binder.elements();
+  };
+  WeightStore counted(backend);
+  bind(counted);
+  memory_ = Memory(backend, counted.used());
+  WeightStore store(backend, stream, memory_, progress);
+  bind(store);
+}
+
+ModelWeights::ModelWeights(Random random, const ModelConfig& config, const Backend& backend, Stream& stream) {
+  const auto bind = [&](WeightStore& store) {
+    RandomBinder binder(random.seed, config.tie_word_embeddings, store);
+    text = bind_text(binder, config);
+    vision = bind_vision(binder, config.vision);
+    parameters_ = binder.elements();
+  };
+  WeightStore counted(backend);
+  bind(counted);
+  memory_ = Memory(backend, counted.used());
+  WeightStore store(backend, stream, memory_, {});
+  bind(store);
 }
 
 }  // namespace quire

@@ -1,17 +1,21 @@
-// The weights of a model under the names of its checkpoint. Matrices are used where the file is mapped;
-// vectors (norms, biases, convolution taps) are small and held as f32.
+// The weights of a model under the names of its checkpoint, in the memory of a backend. On a CPU, matrices
+// are used where the file is mapped; vectors (norms, biases, convolution taps) are small and held as f32
+// everywhere.
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <vector>
 
+#include "backend/backend.h"
 #include "io/safetensors.h"
 #include "model/config.h"
 #include "ops/ops.h"
 
 namespace quire {
 
-using Vector = std::vector<float>;
+using Vector = std::span<const float>;
 
 struct FullAttentionWeights {
   Weight q_proj;          // [H * 2E, D]: for each head E rows of query, then E rows of gate
@@ -69,25 +73,39 @@ struct VisionWeights {
   Affine merger_fc1, merger_fc2;  // [merged, merged], [out_hidden, merged]
 };
 
-// Owns the mapping (and the converted copy of a matrix that is not stored as bf16).
+// How far loading is: bytes in place, of all.
+using LoadProgress = std::function<void(std::size_t done, std::size_t total)>;
+
+// Owns the mapping, and the memory that holds what is not used where it is mapped.
 class ModelWeights {
  public:
   // Strips the known prefixes (model.language_model., language_model.model., language_model., model.;
   // model.visual., visual.) and binds every tensor by name. Throws one Error{invalid_input} that lists each
   // missing, unexpected and mis-shaped tensor with its shape and the expected one (the first 10 of each kind,
   // then a count). Tensors of the multi-token-prediction head (mtp.*) and rotary inv_freq buffers are known
-  // and left out.
-  ModelWeights(const std::filesystem::path& directory, const ModelConfig& config);
+  // and left out. Throws Error{out_of_memory} with the numbers before anything is copied.
+  ModelWeights(const std::filesystem::path& directory, const ModelConfig& config, const Backend& backend,
+               Stream& stream, const LoadProgress& progress = {});
+
+  // Random weights of the same shapes, scaled so that activations keep the size of one: for measuring. The
+  // same seed gives the same weights.
+  struct Random {
+    std::uint64_t seed = 0;
+  };
+  ModelWeights(Random random, const ModelConfig& config, const Backend& backend, Stream& stream);
 
   TextWeights text;
   VisionWeights vision;
 
-  std::size_t mapped_bytes() const { return checkpoint_.bytes(); }
+  std::size_t mapped_bytes() const { return checkpoint_ ? checkpoint_->bytes() : 0; }
+  std::size_t memory_bytes() const {
+    return memory_.size();
+  }  // in the backend's memory, the mapping not counted
   std::int64_t parameters() const { return parameters_; }
 
  private:
-  Checkpoint checkpoint_;
-  std::vector<Buffer> converted_;
+  std::optional<Checkpoint> checkpoint_;
+  Memory memory_;
   std::int64_t parameters_ = 0;
 };
 

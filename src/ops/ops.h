@@ -20,6 +20,7 @@
 
 namespace quire {
 
+struct OpTrace;
 class ThreadPool;
 
 // How activations or weights are stored.
@@ -59,7 +60,8 @@ struct Stream {
   void* cuda_stream = nullptr;    // a cudaStream_t, of the CUDA table; nullptr: the default stream
   void* cuda_scratch = nullptr;   // device memory that operations of the CUDA table may overwrite
   std::size_t cuda_scratch_bytes = 0;
-  bool dependent_launch = true;  // CUDA: a kernel may start beside the tail of the one before (launch.h)
+  bool dependent_launch = true;    // CUDA: a kernel may start beside the tail of the one before (launch.h)
+  const OpTrace* trace = nullptr;  // of traced_ops() (ops/trace.h)
 
   std::byte* scratch_bytes(std::size_t bytes) {
     if (scratch.size() < bytes) scratch = Buffer(bytes);

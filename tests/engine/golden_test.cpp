@@ -21,35 +21,30 @@
 namespace quire {
 namespace {
 
-std::vector<const Ops*> tables() {
-  std::vector<const Ops*> t = {&reference_ops()};
-  t.insert(t.end(), cpu_tables().begin(), cpu_tables().end());
-  return t;
-}
-
-std::vector<float> to_floats(const Rows& rows, const std::vector<std::int32_t>& which) {
-  std::vector<float> x;
-  for (const std::int64_t i : which) {
-    for (std::int64_t c = 0; c < rows.cols; ++c) {
-      x.push_back(rows.format == Format::f32
-                      ? static_cast<const float*>(rows.data)[i * rows.stride + c]
-                      : to_float(static_cast<const bf16*>(rows.data)[i * rows.stride + c]));
-    }
-  }
-  return x;
+// Every backend of this machine, and the CPU with each of its tables.
+const std::vector<Backend>& backends() {
+  static const std::vector<Backend> all = [] {
+    std::vector<Backend> b = {cpu_backend(reference_ops())};
+    for (const Ops* ops : cpu_tables()) b.push_back(cpu_backend(*ops));
+    if (const Backend* cuda = cuda_backend()) b.push_back(*cuda);
+    return b;
+  }();
+  return all;
 }
 
 // A model and one sequence on it, driven by ids.
 struct Sequence {
-  Sequence(const GoldenCase& c, const Ops& table, Format f, int thread_count)
-      : ops(table),
+  Sequence(const GoldenCase& c, const Backend& where, Format f, int thread_count)
+      : backend(where),
         format(f),
         config(ModelConfig::from_directory(c.model)),
-        weights(c.model, config),
         threads(thread_count),
-        stream{.threads = &threads, .scratch = {}},
-        vision(config.vision, weights.vision, ops, format),
-        text(config.text, weights.text, ops, format, kMaxTokens),
+        stream(backend, &threads),
+        weights(c.model, config, backend, stream),
+        vision(config.vision, weights.vision, backend, format),
+        text(config.text, weights.text, backend, format,
+             {.prompt_rows = kMaxTokens, .window_rows = kMostWindow}),
+        arrays(backend, kMaxTokens, 1),
         patches(preprocess({page(c).rgb.data(), image.width, image.height},
                            PreprocessConfig::from_directory(c.model))) {}
 
@@ -57,39 +52,59 @@ struct Sequence {
 
   void start(const std::vector<std::int32_t>& prompt, const Probe* probe) {
     ids = prompt;
-    features = vision.encode(stream, patches.rows, patches.grid_height, patches.grid_width, storage, probe);
+    features = vision.encode(stream, patches.rows, patches.grid_height, patches.grid_width, probe);
     const ImageGrid grid{patches.grid_height, patches.grid_width};
     positions = mrope_positions(ids, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
-    cache.emplace(text.cache_shape(), format, static_cast<std::int64_t>(ids.size()) + 600);
+    KvPool::Shape kv_pool = kv_shape(config.text, format);
+    kv_pool.slots = 1;
+    kv_pool.pages = kv_pool.pages_per_slot = KvPool::pages_for(static_cast<std::int64_t>(ids.size()) + 600);
+    kv.emplace(backend, stream, kv_pool);
+    kv->hold(stream, 0, static_cast<std::int64_t>(ids.size()) + 600);
+    StateSlots::Shape state = state_shape(config.text, format);
+    state.slots = 1;
+    states.emplace(backend, stream, state);
+    sampled = Memory(backend, kMostWindow * sizeof(Sampled));
+    settings = Memory(backend, sizeof(SamplingSettings));
+    const SamplingSettings greedy;
+    backend.upload(stream, settings.data(), &greedy, sizeof(greedy));
+    drafts = Memory(backend, (kMostWindow - 1) * sizeof(std::int32_t));
   }
 
   // The next `count` prompt tokens.
-  Rows prompt_step(std::size_t count, Path path, const Probe* probe) {
-    const auto begin = static_cast<std::size_t>(cache->length());
+  Rows prompt_step(std::size_t count, const Probe* probe) {
     std::vector<std::int32_t> image_rows;
     for (std::size_t i = 0; i < count; ++i) {
-      if (ids[begin + i] == config.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i));
+      if (ids[done + i] == config.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i));
     }
     const auto part = [&](const std::vector<std::int32_t>& v) {
-      return std::span<const std::int32_t>(v).subspan(begin, count);
+      return std::span<const std::int32_t>(v).subspan(done, count);
     };
     const auto images = static_cast<std::int64_t>(image_rows.size());
-    const Rows logits =
-        text.forward(stream, {.path = path,
-                              .tokens = part(ids),
-                              .position = {part(positions.t), part(positions.h), part(positions.w)},
-                              .images = {features.slice_rows(features_used, images), image_rows},
-                              .cache = &*cache,
-                              .probe = probe});
+    Step step = arrays.prompt(stream, *kv, *states, 0, static_cast<std::int64_t>(done), part(ids),
+                              {part(positions.t), part(positions.h), part(positions.w)},
+                              features.slice_rows(features_used, images), image_rows);
+    step.probe = probe;
     features_used += images;
-    return logits;
+    done += count;
+    return text.forward(stream, step);
   }
 
   Rows prefill(std::size_t chunk, const Probe* probe) {
     Rows logits;
-    for (std::size_t at = 0; at < ids.size(); at += chunk) {
-      logits = prompt_step(std::min(chunk, ids.size() - at), Path::prefill, probe);
-    }
+    while (done < ids.size()) logits = prompt_step(std::min(chunk, ids.size() - done), probe);
+    states->end_prompt(stream, 0, static_cast<std::int32_t>(ids.size()), positions.delta);
+    arrays.set_batch(stream, std::vector<int>{0}, 1);
+    return logits;
+  }
+
+  // A window of one row: `token` follows what is there.
+  Rows window_step(std::int32_t token) {
+    backend.upload(stream, states->cursors().token, &token, sizeof(token));
+    const StepArrays::Window window = arrays.window(*kv, *states, drafts.as<std::int32_t>(), 1, 1);
+    backend.ops->step_begin(stream, window.begin);
+    const Rows logits = text.forward(stream, window.step);
+    const std::int32_t accepted = 1;
+    backend.upload(stream, states->cursors().accepted, &accepted, sizeof(accepted));
     return logits;
   }
 
@@ -97,62 +112,80 @@ struct Sequence {
   std::vector<std::int32_t> most_likely(Rows logits, const std::vector<std::int32_t>& given) {
     std::vector<std::int32_t> out;
     for (const std::int32_t token : given) {
-      Sampled sampled;
-      ops.argmax(stream, logits, {&sampled, 1});
-      out.push_back(sampled.token);
-      if (out.size() == given.size()) break;
-      const auto position = static_cast<std::int32_t>(cache->length()) + positions.delta;
-      const std::span<const std::int32_t> at(&position, 1);
-      logits = text.forward(stream, {.path = Path::window,
-                                     .tokens = {&token, 1},
-                                     .position = {at, at, at},
-                                     .images = {},
-                                     .cache = &*cache});
+      Sampled likeliest;
+      backend.ops->sample(stream, {.logits = logits,
+                                   .settings = settings.as<SamplingSettings>(),
+                                   .slot = arrays.row_slot(),
+                                   .position = arrays.next(),
+                                   .out = {sampled.as<Sampled>(), 1}});
+      backend.download(stream, &likeliest, sampled.data(), sizeof(likeliest));
+      out.push_back(likeliest.token);
+      if (out.size() < given.size()) logits = window_step(token);
     }
     return out;
   }
 
+  // Rows of a probe as floats, wherever they are.
+  std::vector<float> to_floats(const Rows& rows, const std::vector<std::int32_t>& which) {
+    std::vector<std::byte> bytes(
+        static_cast<std::size_t>(((rows.rows - 1) * rows.stride + rows.cols) * size_of(rows.format)));
+    backend.download(stream, bytes.data(), rows.data, bytes.size());
+    std::vector<float> x;
+    for (const std::int64_t i : which) {
+      for (std::int64_t c = 0; c < rows.cols; ++c) {
+        const auto at = static_cast<std::size_t>(i * rows.stride + c);
+        x.push_back(rows.format == Format::f32 ? reinterpret_cast<const float*>(bytes.data())[at]
+                                               : to_float(reinterpret_cast<const bf16*>(bytes.data())[at]));
+      }
+    }
+    return x;
+  }
+
   static constexpr std::int64_t kMaxTokens = 512;
-  const Ops& ops;
+  const Backend& backend;
   Format format;
   ModelConfig config;
-  ModelWeights weights;
   ThreadPool threads;
-  Stream stream;
+  OpenStream stream;
+  ModelWeights weights;
   VisionModel vision;
   TextModel text;
+  StepArrays arrays;
   Image image;
   Patches patches;
   std::vector<std::int32_t> ids;
   MropePositions positions;
-  Buffer storage;
   Rows features;
   std::int64_t features_used = 0;
-  std::optional<SequenceCache> cache;
+  std::size_t done = 0;  // prompt tokens
+  std::optional<KvPool> kv;
+  std::optional<StateSlots> states;
+  Memory sampled, settings, drafts;
 };
 
 // Collects the rows of each probe that the fixture keeps, over all chunks of the prompt.
 class Collector {
  public:
-  explicit Collector(const Golden& golden)
-      : patches_(golden.ints("rows.patches")),
+  Collector(const Golden& golden, Sequence& run)
+      : run_(run),
+        patches_(golden.ints("rows.patches")),
         image_tokens_(golden.ints("rows.image_tokens")),
         tokens_(golden.ints("rows.tokens")) {}
 
   void operator()(std::string_view name, const Rows& value) {
     std::vector<float>& to = seen_[std::string(name)];
     if (name == "visual.merger") {
-      to = to_floats(value, image_tokens_);
+      to = run_.to_floats(value, image_tokens_);
     } else if (name.starts_with("visual.")) {
-      to = to_floats(value, patches_);
+      to = run_.to_floats(value, patches_);
     } else if (name == "norm" || name == "logits") {
-      to = to_floats(value, {0});
+      to = run_.to_floats(value, {0});
     } else {
       std::vector<std::int32_t> here;
       for (const std::int32_t t : tokens_) {
         if (t >= start_ && t < start_ + value.rows) here.push_back(t - start_);
       }
-      const std::vector<float> more = to_floats(value, here);
+      const std::vector<float> more = run_.to_floats(value, here);
       to.insert(to.end(), more.begin(), more.end());
     }
     if (name == "logits") start_ += last_rows_;
@@ -162,6 +195,7 @@ class Collector {
   const std::map<std::string, std::vector<float>>& seen() const { return seen_; }
 
  private:
+  Sequence& run_;
   std::vector<std::int32_t> patches_, image_tokens_, tokens_;
   std::int32_t start_ = 0, last_rows_ = 0;
   std::map<std::string, std::vector<float>> seen_;
@@ -198,28 +232,27 @@ double root_mean_square(const std::vector<float>& x) {
 
 struct GoldenParam {
   GoldenCase golden;
-  const Ops* ops;
+  const Backend* backend;
   Format format;
 };
 
 class GoldenTest : public testing::TestWithParam<GoldenParam> {};
 
 TEST_P(GoldenTest, EveryProbeAndEveryToken) {
-  const auto& [c, ops, format] = GetParam();
+  const auto& [c, backend, format] = GetParam();
   const Golden golden(c, format);
-  Sequence run(c, *ops, format, 2);
+  Sequence run(c, *backend, format, 2);
   ASSERT_EQ(golden.ints("grid"),
             (std::vector<std::int32_t>{run.patches.grid_height, run.patches.grid_width}));
 
-  const Rows pixels{.data = run.patches.rows.data(),
-                    .format = Format::f32,
-                    .rows = run.patches.count(),
-                    .cols = run.config.vision.patch_dim(),
-                    .stride = run.config.vision.patch_dim()};
-  EXPECT_TRUE(compare(to_floats(pixels, golden.ints("rows.pixel_values")), golden.floats("pixel_values"),
-                      rounded_sum(Format::f32, 1)));
+  std::vector<float> pixels;
+  for (const std::int64_t patch : golden.ints("rows.pixel_values")) {
+    const auto first = run.patches.rows.begin() + patch * run.config.vision.patch_dim();
+    pixels.insert(pixels.end(), first, first + run.config.vision.patch_dim());
+  }
+  EXPECT_TRUE(compare(pixels, golden.floats("pixel_values"), rounded_sum(Format::f32, 1)));
 
-  Collector collector(golden);
+  Collector collector(golden, run);
   const Probe probe = [&](std::string_view name, const Rows& value) { collector(name, value); };
   run.start(golden.ints("prompt_ids"), &probe);
   std::vector<std::int32_t> positions = run.positions.t;
@@ -261,16 +294,18 @@ TEST_P(GoldenTest, EveryProbeAndEveryToken) {
 std::vector<GoldenParam> params() {
   std::vector<GoldenParam> p;
   for (const GoldenCase& c : kGoldenCases) {
-    for (const Ops* ops : tables()) {
-      if (ops == &reference_ops() && !std::string_view(c.name).starts_with("tiny")) continue;
-      for (const Format format : {Format::f32, Format::bf16}) p.push_back({c, ops, format});
+    const bool tiny = std::string_view(c.name).starts_with("tiny");
+    for (const Backend& backend : backends()) {
+      if (backend.ops == &reference_ops() && !tiny) continue;
+      if (!backend.host_memory && tiny) continue;  // kernels are for the dimensions of published models
+      for (const Format format : {Format::f32, Format::bf16}) p.push_back({c, &backend, format});
     }
   }
   return p;
 }
 
 std::string param_name(const testing::TestParamInfo<GoldenParam>& info) {
-  std::string name = fmt::format("{}_{}_{}", info.param.golden.name, info.param.ops->name,
+  std::string name = fmt::format("{}_{}_{}", info.param.golden.name, info.param.backend->ops->name,
                                  info.param.format == Format::f32 ? "f32" : "bf16");
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
@@ -278,19 +313,22 @@ std::string param_name(const testing::TestParamInfo<GoldenParam>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(params()), param_name);
 
-// Prefill in chunks (WY form) and token by token through the window path: the same mathematics.
+// The end of a prompt through the window path, token by token: the same mathematics as prefill.
 TEST(ModelPaths, PrefillAgreesWithTokenByToken) {
+  constexpr std::size_t kSerial = 8;
   for (const GoldenCase& c : {kGoldenCases[1], kGoldenCases[2]}) {
     const Golden golden(c, Format::f32);
     const std::vector<std::int32_t> prompt = golden.ints("prompt_ids");
-    Sequence chunked(c, cpu_ops(), Format::f32, 2), serial(c, cpu_ops(), Format::f32, 2);
+    Sequence chunked(c, cpu_backend(), Format::f32, 2), serial(c, cpu_backend(), Format::f32, 2);
     chunked.start(prompt, nullptr);
     serial.start(prompt, nullptr);
     const Rows a = chunked.prefill(Sequence::kMaxTokens, nullptr);
+    serial.ids.resize(prompt.size() - kSerial);
+    serial.prefill(Sequence::kMaxTokens, nullptr);
     Rows b;
-    for (std::size_t i = 0; i < prompt.size(); ++i) b = serial.prompt_step(1, Path::window, nullptr);
+    for (std::size_t i = prompt.size() - kSerial; i < prompt.size(); ++i) b = serial.window_step(prompt[i]);
     EXPECT_TRUE(compare(
-        to_floats(a, {0}), to_floats(b, {0}),
+        chunked.to_floats(a, {0}), serial.to_floats(b, {0}),
         rounded_chain(Format::f32, chunked.config.vision.patch_dim(), roundings("logits", chunked.config))))
         << c.name;
   }
@@ -300,14 +338,15 @@ TEST(ModelPaths, PrefillAgreesWithTokenByToken) {
 TEST(ModelPaths, BitsDoNotDependOnThreads) {
   const GoldenCase& c = kGoldenCases[1];
   const Golden golden(c, Format::bf16);
-  for (const Ops* ops : cpu_tables()) {
+  for (const Backend& backend : backends()) {
+    if (!backend.host_memory || backend.ops == &reference_ops()) continue;
     std::vector<float> first;
     for (const int threads : {1, 2, 3}) {
-      Sequence run(c, *ops, Format::bf16, threads);
+      Sequence run(c, backend, Format::bf16, threads);
       run.start(golden.ints("prompt_ids"), nullptr);
-      const std::vector<float> logits = to_floats(run.prefill(Sequence::kMaxTokens, nullptr), {0});
+      const std::vector<float> logits = run.to_floats(run.prefill(Sequence::kMaxTokens, nullptr), {0});
       if (first.empty()) first = logits;
-      EXPECT_TRUE(compare(logits, first, exactly())) << ops->name << ", " << threads << " threads";
+      EXPECT_TRUE(compare(logits, first, exactly())) << backend.ops->name << ", " << threads << " threads";
     }
   }
 }
@@ -315,14 +354,15 @@ TEST(ModelPaths, BitsDoNotDependOnThreads) {
 // GDN chunks are 64 tokens on absolute index, so prefill cut at multiples of 64 gives the same bits as in one
 // piece.
 TEST(ModelPaths, BitsDoNotDependOnWherePrefillIsCut) {
-  const GoldenCase& c = kGoldenCases[1];
-  const Golden golden(c, Format::bf16);
-  for (const Ops* ops : cpu_tables()) {
-    Sequence whole(c, *ops, Format::bf16, 2), cut(c, *ops, Format::bf16, 2);
+  for (const Backend& backend : backends()) {
+    if (backend.ops == &reference_ops()) continue;
+    const GoldenCase& c = backend.host_memory ? kGoldenCases[1] : kGoldenCases[5];
+    const Golden golden(c, Format::bf16);
+    Sequence whole(c, backend, Format::bf16, 2), cut(c, backend, Format::bf16, 2);
     whole.start(golden.ints("prompt_ids"), nullptr);
     cut.start(golden.ints("prompt_ids"), nullptr);
-    const std::vector<float> a = to_floats(whole.prefill(512, nullptr), {0});
-    EXPECT_TRUE(compare(to_floats(cut.prefill(64, nullptr), {0}), a, exactly())) << ops->name;
+    const std::vector<float> a = whole.to_floats(whole.prefill(512, nullptr), {0});
+    EXPECT_TRUE(compare(cut.to_floats(cut.prefill(64, nullptr), {0}), a, exactly())) << backend.ops->name;
   }
 }
 

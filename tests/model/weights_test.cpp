@@ -100,7 +100,8 @@ class WeightsTest : public testing::Test {
 
   ModelWeights load() const {
     write_safetensors(folder.path() / "model.safetensors", tensors);
-    return ModelWeights(folder.path(), config);
+    OpenStream stream(cpu_backend(), nullptr);
+    return ModelWeights(folder.path(), config, cpu_backend(), stream);
   }
   std::string error() const {
     return error_of([&] { load(); });
@@ -273,7 +274,8 @@ TEST_F(WeightsTest, ALongListIsCutToTen) {
 TEST(ShippedModel, Loads) {
   const std::filesystem::path directory = "models/quire-mini";
   const ModelConfig config = ModelConfig::from_directory(directory);
-  const ModelWeights w(directory, config);
+  OpenStream stream(cpu_backend(), nullptr);
+  const ModelWeights w(directory, config, cpu_backend(), stream);
   EXPECT_EQ(w.text.layers.size(), 12u);
   EXPECT_EQ(w.vision.blocks.size(), 6u);
   EXPECT_EQ(w.text.lm_head.data, w.text.embed_tokens.data);

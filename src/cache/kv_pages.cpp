@@ -1,0 +1,72 @@
+#include "cache/kv_pages.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace quire {
+
+std::size_t KvPool::Shape::page_bytes() const {
+  return static_cast<std::size_t>(2 * layers * kPageSize * cols * size_of(format));
+}
+
+KvPool::KvPool(const Backend& backend, Stream& stream, const Shape& shape)
+    : backend_(backend),
+      shape_(shape),
+      rows_(backend, shape.page_bytes() * static_cast<std::size_t>(shape.pages)),
+      table_(backend, static_cast<std::size_t>(shape.slots * shape.pages_per_slot) * sizeof(std::int32_t)),
+      held_(static_cast<std::size_t>(shape.slots)) {
+  const std::vector<std::int32_t> none(static_cast<std::size_t>(shape.slots * shape.pages_per_slot), -1);
+  backend.upload(stream, table_.data(), none.data(), table_.size());
+  for (std::int32_t page = shape.pages; page-- > 0;) free_.push_back(page);
+}
+
+void KvPool::hold(Stream& stream, int slot, std::int64_t tokens) {
+  release(slot);
+  const std::int32_t pages = pages_for(tokens);
+  if (pages > shape_.pages_per_slot || pages > free_pages()) {
+    fail(ErrorCode::out_of_memory,
+         "{} tokens need {} pages of keys and values; {} are free, and one sequence may have {}", tokens,
+         pages, free_pages(), shape_.pages_per_slot);
+  }
+  std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
+  held.assign(free_.end() - pages, free_.end());
+  free_.resize(free_.size() - static_cast<std::size_t>(pages));
+  std::reverse(held.begin(), held.end());  // in rising order, as long as nobody has mixed them
+  std::vector<std::int32_t> row = held;
+  row.resize(static_cast<std::size_t>(shape_.pages_per_slot), -1);
+  backend_.upload(stream, table_.as<std::int32_t>() + slot * shape_.pages_per_slot, row.data(),
+                  row.size() * sizeof(std::int32_t));
+}
+
+void KvPool::release(int slot) {
+  std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
+  free_.insert(free_.end(), held.rbegin(), held.rend());
+  held.clear();
+}
+
+std::int32_t KvPool::row(int slot, std::int64_t index) const {
+  const std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
+  const auto page = static_cast<std::size_t>(index / kPageSize);
+  QUIRE_CHECK(page < held.size(), "token {} of slot {}, which holds {} pages", index, slot, held.size());
+  return held[page] * kPageSize + static_cast<std::int32_t>(index % kPageSize);
+}
+
+KvPages KvPool::layer(int layer) const {
+  const std::int64_t rows = std::int64_t{shape_.pages} * kPageSize;
+  const auto pool = [&](int which) {
+    const std::int64_t bytes = rows * shape_.cols * size_of(shape_.format);
+    return Rows{.data = rows_.data() + (2 * layer + which) * bytes,
+                .format = shape_.format,
+                .rows = rows,
+                .cols = shape_.cols,
+                .stride = shape_.cols};
+  };
+  return {.k = pool(0),
+          .v = pool(1),
+          .page_size = kPageSize,
+          .block_table = table_.as<std::int32_t>(),
+          .pages_per_slot = shape_.pages_per_slot};
+}
+
+}  // namespace quire

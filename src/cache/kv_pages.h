@@ -1,0 +1,53 @@
+// Keys and values of all sequences: pages of tokens, the same pages in every attention layer, and one block
+// table that says which slot holds which.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace quire {
+
+class KvPool {
+ public:
+  static constexpr std::int32_t kPageSize = 64;  // tokens
+
+  struct Shape {
+    int layers = 0;         // attention layers
+    std::int64_t cols = 0;  // G * E: of a key row, and of a value row
+    Format format = Format::bf16;
+    int slots = 0;                    // sequences at a time
+    std::int32_t pages = 0;           // in all
+    std::int32_t pages_per_slot = 0;  // of the longest sequence
+
+    std::size_t page_bytes() const;  // of one page in all layers, keys and values
+  };
+
+  // Throws Error{out_of_memory}.
+  KvPool(const Backend& backend, Stream& stream, const Shape& shape);
+
+  const Shape& shape() const { return shape_; }
+  std::int32_t free_pages() const { return static_cast<std::int32_t>(free_.size()); }
+  static std::int32_t pages_for(std::int64_t tokens) {
+    return static_cast<std::int32_t>((tokens + kPageSize - 1) / kPageSize);
+  }
+
+  // Gives a slot pages for `tokens` tokens, in place of those it had. Throws Error{out_of_memory} with the
+  // numbers when there are too few free ones.
+  void hold(Stream& stream, int slot, std::int64_t tokens);
+  void release(int slot);
+  // The row of token `index` of a slot's sequence.
+  std::int32_t row(int slot, std::int64_t index) const;
+
+  KvPages layer(int layer) const;
+
+ private:
+  const Backend& backend_;
+  Shape shape_;
+  Memory rows_;                                  // [layers][k, v][pages * kPageSize, cols]
+  Memory table_;                                 // [slots, pages_per_slot], -1: none
+  std::vector<std::vector<std::int32_t>> held_;  // of each slot
+  std::vector<std::int32_t> free_;
+};
+
+}  // namespace quire

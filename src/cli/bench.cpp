@@ -1,0 +1,320 @@
+// quire bench: how long a decode step takes, and how much of that the memory alone would need.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backend/cuda.h"
+#include "cli/arguments.h"
+#include "cli/commands.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+#include "engine/decoder.h"
+#include "io/json.h"
+#include "model/shapes.h"
+#include "ops/trace.h"
+
+namespace quire {
+namespace {
+
+struct BenchArguments {
+  std::string shape, model, device = "auto", switches, json;
+  std::vector<int> batches = {1, 8, 12, 32};
+  std::vector<std::int64_t> contexts = {1024, 4096};
+  int window = 1;
+  int steps = 50;
+  int threads = 0;
+  bool explain = false;
+};
+
+// A model with its decoder, ready for any of the measurements.
+struct Bench {
+  Bench(const BenchArguments& a, const Backend& where)
+      : backend(where),
+        config(a.model.empty() ? published_shape(a.shape) : ModelConfig::from_directory(a.model)),
+        threads(a.threads),
+        stream(backend, &threads),
+        weights(a.model.empty() ? ModelWeights(ModelWeights::Random{}, config, backend, stream)
+                                : ModelWeights(a.model, config, backend, stream)),
+        switches(Switches::parse(a.switches)),
+        window(a.window) {}
+
+  std::int64_t longest(std::int64_t context, int steps) const {
+    return context + std::int64_t{steps + 1} * kMostWindow;
+  }
+
+  // A decoder with `batch` sequences of `context` tokens.
+  std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps) {
+    auto d = std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
+                                       Decoder::Limits{.slots = batch, .window = window});
+    const std::int64_t tokens = longest(context, steps);
+    d->reserve(batch * (tokens + KvPool::kPageSize), tokens);
+    for (int slot = 0; slot < batch; ++slot) {
+      d->open(slot, tokens, {});
+      d->skip_prompt(slot, context);
+    }
+    return d;
+  }
+
+  // Bytes that every step moves at least: the weights of the text model, keys and values, states. The
+  // embedding is read row by row; when it is the output head too, whole.
+  double least_bytes(int batch, std::int64_t context, const Decoder& d) const {
+    double bytes = 0;
+    const auto add = [&](const Weight& w) { bytes += static_cast<double>(w.out * w.in * size_of(w.format)); };
+    for (const TextLayerWeights& l : weights.text.layers) {
+      for (const Weight* w : {&l.gate_proj, &l.up_proj, &l.down_proj}) add(*w);
+      for (const Weight* w :
+           {&l.self_attn.q_proj, &l.self_attn.k_proj, &l.self_attn.v_proj, &l.self_attn.o_proj})
+        add(*w);
+      const LinearAttentionWeights& g = l.linear_attn;
+      for (const Weight* w : {&g.in_proj_qkv, &g.in_proj_z, &g.in_proj_b, &g.in_proj_a, &g.out_proj}) add(*w);
+    }
+    add(weights.text.lm_head);
+    const StateSlots::Shape states = state_shape(config.text, Format::bf16);
+    return bytes + batch * (static_cast<double>(context) * static_cast<double>(d.token_bytes()) +
+                            4.0 * static_cast<double>(states.layers * states.gdn.state_floats()));
+  }
+
+  const Backend& backend;
+  ModelConfig config;
+  ThreadPool threads;
+  OpenStream stream;
+  ModelWeights weights;
+  Switches switches;
+  int window;
+};
+
+double median(std::vector<double> x) {
+  std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
+  return x[x.size() / 2];
+}
+
+struct StepTime {
+  int batch = 0;
+  std::int64_t context = 0;
+  double seconds = 0, floor = 0;  // of a step; of its least bytes at the read bandwidth
+};
+
+// The middle of a run of steps, each asked for before the one before it was looked at, as the engine does.
+StepTime measure_steps(Bench& bench, int batch, std::int64_t context, int steps, double bandwidth) {
+  constexpr int kWarmUp = 5;
+  const auto d = bench.decoder(bench.backend, batch, context, kWarmUp + steps);
+  std::vector<int> slots(static_cast<std::size_t>(batch));
+  std::iota(slots.begin(), slots.end(), 0);
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> seconds;
+  d->step(slots, bench.window);
+  Clock::time_point last = Clock::now();
+  for (int i = 0; i < kWarmUp + steps; ++i) {
+    d->step(slots, bench.window);
+    d->take();
+    const Clock::time_point now = Clock::now();
+    if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(now - last).count());
+    last = now;
+  }
+  d->drain();
+  return {batch, context, median(seconds), bench.least_bytes(batch, context, *d) / bandwidth};
+}
+
+// --- where a step's time goes ----------------------------------------------------------------------------
+
+struct OpTime {
+  OpCall call;
+  int calls = 0;
+  double seconds = 0;  // of all calls in a step
+};
+
+// Every operation of a step between two events, all in one graph: no operation overlaps the next, which they
+// do in a real step. Sums by operation and shape.
+std::vector<OpTime> time_operations(Bench& bench, int batch, std::int64_t context) {
+  constexpr int kRuns = 11;
+  struct Timed {
+    OpCall call;
+    Handle before, after;
+  };
+  std::vector<Timed> calls;
+  bool recording = true;
+  const Backend& b = bench.backend;
+  Stream& stream = bench.stream;
+  OpTrace trace;
+  trace.ops = b.ops;
+  trace.context = context;
+  trace.before = [&](const OpCall& call) {
+    if (!recording) return;
+    calls.push_back({call, Handle(b.new_event(), b.delete_event), Handle(b.new_event(), b.delete_event)});
+    b.record(stream, calls.back().before.get());
+  };
+  trace.after = [&] {
+    if (recording) b.record(stream, calls.back().after.get());
+  };
+  Backend traced = b;
+  traced.ops = &traced_ops();
+  stream.trace = &trace;
+  const auto d = bench.decoder(traced, batch, context, kRuns + 3);
+  std::vector<int> slots(static_cast<std::size_t>(batch));
+  std::iota(slots.begin(), slots.end(), 0);
+  const bool graphs = b.capture && bench.switches.graphs;
+  std::vector<OpTime> sums;
+  std::vector<std::vector<double>> seconds;
+  for (int run = -2; run < kRuns; ++run) {
+    // With graphs the first step loads kernels, the second is recorded and the rest repeat it; without, every
+    // step is its own record.
+    recording = graphs ? run == -1 : true;
+    if (recording) calls.clear();
+    d->step(slots, bench.window);
+    d->take();
+    b.synchronize(stream);
+    if (run < 0) continue;
+    seconds.resize(calls.size());
+    for (std::size_t i = 0; i < calls.size(); ++i)
+      seconds[i].push_back(b.seconds_between(calls[i].before.get(), calls[i].after.get()));
+  }
+  stream.trace = nullptr;
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const OpCall& c = calls[i].call;
+    auto sum = std::find_if(sums.begin(), sums.end(),
+                            [&](const OpTime& t) { return t.call.op == c.op && t.call.shape == c.shape; });
+    if (sum == sums.end()) sum = sums.insert(sums.end(), OpTime{.call = c});
+    ++sum->calls;
+    sum->seconds += median(seconds[i]);
+  }
+  // The largest gap between what it takes and what its bytes take comes first.
+  return sums;
+}
+
+double floor_of(const OpTime& t, double bandwidth) {
+  return t.calls * t.call.bytes / bandwidth;
+}
+
+Json explain(Bench& bench, const StepTime& step, double bandwidth) {
+  std::vector<OpTime> times = time_operations(bench, step.batch, step.context);
+  std::sort(times.begin(), times.end(), [&](const OpTime& a, const OpTime& b) {
+    return a.seconds - floor_of(a, bandwidth) > b.seconds - floor_of(b, bandwidth);
+  });
+  Json list = Json::array();
+  double total = 0;
+  fmt::print(
+      "\n  batch {}, context {}: operations of a step, each alone, the largest gap to its bytes first\n",
+      step.batch, step.context);
+  fmt::print("  {:<18} {:>5} {:>9} {:>9} {:>7}  {}\n", "operation", "calls", "us a call", "us", "limit%",
+             "shape");
+  for (const OpTime& t : times) {
+    total += t.seconds;
+    const double limit = 100 * floor_of(t, bandwidth) / t.seconds;
+    fmt::print("  {:<18} {:>5} {:>9.2f} {:>9.1f} {:>7.1f}  {}\n", t.call.op, t.calls,
+               1e6 * t.seconds / t.calls, 1e6 * t.seconds, limit, t.call.shape);
+    list.push_back({{"op", t.call.op},
+                    {"shape", t.call.shape},
+                    {"calls", t.calls},
+                    {"us", 1e6 * t.seconds},
+                    {"bytes_a_call", t.call.bytes},
+                    {"flop_a_call", t.call.flop},
+                    {"limit_percent", limit}});
+  }
+  fmt::print("  together {:.1f} us; a step takes {:.1f} us, in which they overlap\n", 1e6 * total,
+             1e6 * step.seconds);
+  return list;
+}
+
+// --- the command -----------------------------------------------------------------------------------------
+
+std::string device_name(const Backend& backend) {
+  return backend.host_memory ? fmt::format("CPU ({})", backend.ops->name) : cuda::device_facts(0).name;
+}
+
+const Backend& find_backend(const std::string& device) {
+  const Backend* cuda = device == "cpu" ? nullptr : cuda_backend();
+  if (!cuda && device == "cuda") fail(ErrorCode::not_found, "there is no GPU that Quire can use");
+  return cuda ? *cuda : cpu_backend();
+}
+
+int run(const BenchArguments& a) {
+  if (a.model.empty() == a.shape.empty())
+    fail(ErrorCode::invalid_input, "bench: give either --shape (random weights) or --model");
+  const Backend& backend = find_backend(a.device);
+  Bench bench(a, backend);
+  const double bandwidth = backend.read_bandwidth(bench.stream);
+  const std::string name = a.model.empty() ? a.shape + ", random weights" : a.model;
+  fmt::print("{}; {}; reads at most {:.2f} TB/s; window of {}{}\n", name, device_name(backend),
+             bandwidth * 1e-12, a.window, a.window > 1 ? " (verification alone: no drafter runs)" : "");
+  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}\n", "batch", "context", "ms a step", "rows/s",
+             "floor ms", "limit%");
+  Json rows = Json::array();
+  for (const std::int64_t context : a.contexts) {
+    for (const int batch : a.batches) {
+      const StepTime t = measure_steps(bench, batch, context, a.steps, bandwidth);
+      const double limit = 100 * t.floor / t.seconds;
+      fmt::print("{:>6} {:>8} {:>10.3f} {:>12.0f} {:>10.3f} {:>7.1f}\n", batch, context, 1e3 * t.seconds,
+                 batch * a.window / t.seconds, 1e3 * t.floor, limit);
+      std::fflush(stdout);
+      Json row = {{"batch", batch},
+                  {"context", context},
+                  {"window", a.window},
+                  {"ms_a_step", 1e3 * t.seconds},
+                  {"floor_ms", 1e3 * t.floor},
+                  {"limit_percent", limit}};
+      if (a.explain) row["operations"] = explain(bench, t, bandwidth);
+      rows.push_back(row);
+    }
+  }
+  if (!a.json.empty()) {
+    const Json result = {{"what", name},
+                         {"device", device_name(backend)},
+                         {"read_bytes_per_second", bandwidth},
+                         {"switches", a.switches},
+                         {"steps", a.steps},
+                         {"context_holds_zeros", true},
+                         {"rows", rows}};
+    write_file_atomically(a.json, result.dump(1) + "\n");
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv) {
+  BenchArguments a;
+  CLI::App app("Measures decode steps.", "quire bench");
+  app.add_option("--shape", a.shape,
+                 "Dimensions of a published model with random weights: qwen3.5-0.8b, -2b, -4b, -9b, -27b")
+      ->type_name("NAME");
+  app.add_option("--model", a.model, "A model directory")->type_name("DIR");
+  app.add_option("--batch", a.batches, "Sequences at a time")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--context", a.contexts, "Tokens that each holds")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 262144));
+  app.add_option("--window", a.window, "Rows of a sequence in one step")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 16));
+  app.add_option("--steps", a.steps, "Steps that are measured; the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
+  app.add_option("--device", a.device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--threads", a.threads, "CPU threads; 0: one for each core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  app.add_option("--switch", a.switches,
+                 "Optimizations by name: graphs=off, dependent_launch=off, gdn_ring=f32")
+      ->type_name("LIST");
+  app.add_option("--json", a.json, "Write the figures into this file, too")->type_name("FILE");
+  app.add_flag("--explain", a.explain, "Say for each step where its time goes");
+  app.footer(
+      "limit%: the time that the least bytes of a step (weights, keys and values, states) take at the read "
+      "bandwidth\n"
+      "measured in the same run, over the time it takes. Sequences hold zeros: how fast a step is does not "
+      "depend on\n"
+      "what they hold.");
+  if (const auto code = read_arguments(app, argc, argv)) return *code;
+  return run(a);
+}
+
+}  // namespace quire

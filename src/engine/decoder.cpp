@@ -1,0 +1,181 @@
+#include "engine/decoder.h"
+
+#include <algorithm>
+#include <array>
+
+#include "core/error.h"
+
+namespace quire {
+namespace {
+
+// Steps are recorded for these numbers of requests; others take the next larger one.
+constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+
+int bucket_for(int requests) {
+  const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), requests);
+  QUIRE_CHECK(it != kBuckets.end(), "{} requests in a step, at most {}", requests, kBuckets.back());
+  return *it;
+}
+
+StateSlots::Shape states_of(const TextConfig& config, Format format, const Switches& switches, int slots) {
+  StateSlots::Shape shape = state_shape(config, format);
+  shape.slots = slots;
+  if (switches.gdn_ring == Format::f32) shape.ring_u = Format::f32;
+  return shape;
+}
+
+}  // namespace
+
+Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
+                 Format format, const Switches& switches, const Limits& limits)
+    : config_(config),
+      backend_(backend),
+      stream_(stream),
+      switches_(switches),
+      format_(format),
+      limits_(limits),
+      text_(config, weights, backend, format,
+            {.prompt_rows = kPrefillChunk,
+             .window_rows = std::int64_t{bucket_for(limits.slots)} * limits.window}),
+      arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket_for(limits.slots)} * limits.window),
+              bucket_for(limits.slots)),
+      states_(backend, stream, states_of(config, format, switches, limits.slots)),
+      sampled_(backend, static_cast<std::size_t>(bucket_for(limits.slots) * limits.window) * sizeof(Sampled)),
+      settings_(backend, static_cast<std::size_t>(limits.slots) * sizeof(SamplingSettings)),
+      seen_(backend,
+            static_cast<std::size_t>(limits.slots * std::int64_t{config.vocab_size}) * sizeof(std::uint16_t)),
+      drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)) {
+  QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
+  stream.dependent_launch = switches.dependent_launch;
+  backend.clear(stream, settings_.data(), settings_.size());
+  backend.clear(stream, seen_.data(), seen_.size());
+  backend.clear(stream, drafts_.data(), drafts_.size());
+  for (Result& r : results_)
+    r = {Memory::staging(backend, sampled_.size()), Handle(backend.new_event(), backend.delete_event), 0};
+}
+
+std::size_t Decoder::token_bytes() const {
+  return kv_shape(config_, format_).page_bytes() / static_cast<std::size_t>(KvPool::kPageSize);
+}
+
+std::size_t Decoder::fixed_bytes() const {
+  return text_.activation_bytes() + seen_.size() +
+         static_cast<std::size_t>(limits_.slots) * states_.shape().slot_bytes();
+}
+
+void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
+  KvPool::Shape shape = kv_shape(config_, format_);
+  shape.slots = limits_.slots;
+  shape.pages = KvPool::pages_for(tokens);
+  shape.pages_per_slot = KvPool::pages_for(longest);
+  backend_.synchronize(stream_);
+  graphs_.clear();
+  kv_.reset();  // the old one first
+  kv_.emplace(backend_, stream_, shape);
+}
+
+void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings) {
+  kv_->hold(stream_, slot, tokens);
+  states_.clear(stream_, slot);
+  backend_.upload(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
+}
+
+void Decoder::prefill(int slot, std::span<const std::int32_t> tokens, const MropePositions& positions,
+                      std::int32_t image_token_id, Rows features) {
+  std::vector<std::uint16_t> seen(static_cast<std::size_t>(config_.vocab_size));
+  for (const std::int32_t token : tokens) seen[static_cast<std::size_t>(token)] = kInPrompt;
+  backend_.upload(stream_, seen_.as<std::uint16_t>() + slot * std::int64_t{config_.vocab_size}, seen.data(),
+                  seen.size() * sizeof(std::uint16_t));
+  batch_.clear();
+  Rows logits;
+  Step step;
+  std::int64_t features_used = 0;
+  for (std::size_t begin = 0; begin < tokens.size(); begin += kPrefillChunk) {
+    const std::size_t count = std::min<std::size_t>(kPrefillChunk, tokens.size() - begin);
+    std::vector<std::int32_t> image_rows;
+    for (std::size_t i = 0; i < count; ++i) {
+      if (tokens[begin + i] == image_token_id) image_rows.push_back(static_cast<std::int32_t>(i));
+    }
+    const auto images = static_cast<std::int64_t>(image_rows.size());
+    const auto part = [&](const std::vector<std::int32_t>& axis) {
+      return std::span<const std::int32_t>(axis).subspan(begin, count);
+    };
+    step = arrays_.prompt(stream_, *kv_, states_, slot, static_cast<std::int64_t>(begin),
+                          tokens.subspan(begin, count),
+                          {part(positions.t), part(positions.h), part(positions.w)},
+                          features.slice_rows(features_used, images), image_rows);
+    logits = text_.forward(stream_, step);
+    features_used += images;
+  }
+  states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
+  draw(logits, step.requests, true);
+  publish(1);
+}
+
+void Decoder::skip_prompt(int slot, std::int64_t length) {
+  states_.end_prompt(stream_, slot, static_cast<std::int32_t>(length), 0);
+  batch_.clear();
+}
+
+void Decoder::step(std::span<const int> slots, int window) {
+  if (window != batch_window_ || !std::equal(slots.begin(), slots.end(), batch_.begin(), batch_.end())) {
+    arrays_.set_batch(stream_, slots, window);
+    batch_.assign(slots.begin(), slots.end());
+    batch_window_ = window;
+  }
+  const int requests = bucket_for(static_cast<int>(slots.size()));
+  const StepArrays::Window w = arrays_.window(*kv_, states_, drafts(), requests, window);
+  Recorded& recorded = graphs_[{requests, window}];
+  if (backend_.capture && switches_.graphs && recorded.ran) {
+    if (!recorded.graph.get())
+      recorded.graph = Handle(backend_.capture(stream_, [&] { run_window(w); }), backend_.delete_graph);
+    backend_.run(stream_, recorded.graph.get());
+  } else {
+    run_window(w);
+    recorded.ran = true;
+  }
+  publish(slots.size() * static_cast<std::size_t>(window));
+}
+
+void Decoder::run_window(const StepArrays::Window& window) {
+  backend_.ops->step_begin(stream_, window.begin);
+  draw(text_.forward(stream_, window.step), window.step.requests, false);
+}
+
+// A token for every row of logits, and what becomes of the sequences.
+void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
+  const std::span<Sampled> sampled(sampled_.as<Sampled>(), static_cast<std::size_t>(logits.rows));
+  backend_.ops->sample(stream_, {.logits = logits,
+                                 .settings = settings_.as<SamplingSettings>(),
+                                 .seen = seen_.as<std::uint16_t>(),
+                                 .slot = arrays_.row_slot(),
+                                 .position = arrays_.next(),
+                                 .out = sampled});
+  backend_.ops->commit(stream_, {.cursors = states_.cursors(),
+                                 .requests = requests,
+                                 .ids = arrays_.ids(),
+                                 .sampled = sampled,
+                                 .prompt = prompt,
+                                 .seen = seen_.as<std::uint16_t>(),
+                                 .vocabulary = config_.vocab_size});
+}
+
+void Decoder::publish(std::size_t rows) {
+  QUIRE_CHECK(untaken_ < kMostUntaken, "{} results wait to be taken", untaken_);
+  Result& r = results_[(next_ + untaken_) % kMostUntaken];
+  ++untaken_;
+  r.count = rows;
+  backend_.begin_download(stream_, r.rows.data(), sampled_.data(), rows * sizeof(Sampled));
+  backend_.record(stream_, r.done.get());
+}
+
+std::span<const Sampled> Decoder::take() {
+  QUIRE_CHECK(untaken_ > 0, "no step was asked for");
+  Result& r = results_[next_];
+  next_ = (next_ + 1) % kMostUntaken;
+  --untaken_;
+  backend_.wait(r.done.get());
+  return {r.rows.as<Sampled>(), r.count};
+}
+
+}  // namespace quire

@@ -1,0 +1,107 @@
+#include "model/step.h"
+
+#include <numeric>
+
+#include "core/error.h"
+
+namespace quire {
+
+StepArrays::StepArrays(const Backend& backend, std::int64_t max_rows, int max_requests)
+    : backend_(backend), max_rows_(max_rows), max_requests_(max_requests) {
+  const std::int64_t R = max_requests, T = max_rows;
+  const std::int64_t sizes[kParts] = {R + 1, R, R, R, R, T, 3 * T, T, T, T, T};
+  memory_ =
+      Memory(backend, static_cast<std::size_t>(std::accumulate(sizes, sizes + kParts, std::int64_t{0})) *
+                          sizeof(std::int32_t));
+  std::int32_t* at = memory_.as<std::int32_t>();
+  for (int i = 0; i < kParts; ++i) part_[i] = at, at += sizes[i];
+}
+
+void StepArrays::send(Stream& stream, Part part, std::span<const std::int32_t> values) {
+  backend_.upload(stream, part_[part], values.data(), values.size_bytes());
+}
+
+Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& states, int slot,
+                        std::int64_t start, std::span<const std::int32_t> tokens,
+                        const std::span<const std::int32_t> (&position)[3], Rows features,
+                        std::span<const std::int32_t> image_rows) {
+  const auto T = static_cast<std::int64_t>(tokens.size());
+  QUIRE_CHECK(T > 0 && T <= max_rows_, "a step of {} rows, room for {}", T, max_rows_);
+  std::vector<std::int32_t> positions, kv_rows;
+  for (const auto& axis : position) positions.insert(positions.end(), axis.begin(), axis.end());
+  for (std::int64_t t = 0; t < T; ++t) kv_rows.push_back(kv.row(slot, start + t));
+  send(stream, kFirstRow, std::vector<std::int32_t>{0, static_cast<std::int32_t>(T)});
+  send(stream, kSlot, std::vector<std::int32_t>{slot});
+  send(stream, kStart, std::vector<std::int32_t>{static_cast<std::int32_t>(start)});
+  send(stream, kIds, tokens);
+  send(stream, kPosition, positions);
+  send(stream, kKvRow, kv_rows);
+  send(stream, kImageRows, image_rows);
+  // Of the last row alone a token is drawn.
+  send(stream, kRowSlot, std::vector<std::int32_t>{slot});
+  send(stream, kNext, std::vector<std::int32_t>{static_cast<std::int32_t>(start + T)});
+  return {.path = Path::prefill,
+          .ids = {part_[kIds], tokens.size()},
+          .position = part_[kPosition],
+          .kv_row = part_[kKvRow],
+          .requests = {.count = 1,
+                       .longest = static_cast<std::int32_t>(T),
+                       .first_row = part_[kFirstRow],
+                       .start = part_[kStart],
+                       .slot = part_[kSlot]},
+          .slot = slot,
+          .images = {features, {part_[kImageRows], image_rows.size()}},
+          .kv = &kv,
+          .states = &states};
+}
+
+void StepArrays::set_batch(Stream& stream, std::span<const int> slots, int window) {
+  QUIRE_CHECK(static_cast<int>(slots.size()) <= max_requests_, "{} requests, room for {}", slots.size(),
+              max_requests_);
+  // Places that nobody takes have no rows, and any slot.
+  std::vector<std::int32_t> first_row{0}, slot(slots.begin(), slots.end());
+  slot.resize(static_cast<std::size_t>(max_requests_), 0);
+  for (int r = 0; r < max_requests_; ++r)
+    first_row.push_back(first_row.back() + (r < static_cast<int>(slots.size()) ? window : 0));
+  QUIRE_CHECK(first_row.back() <= max_rows_, "a step of {} rows, room for {}", first_row.back(), max_rows_);
+  send(stream, kFirstRow, first_row);
+  send(stream, kSlot, slot);
+}
+
+StepArrays::Window StepArrays::window(const KvPool& kv, const StateSlots& states, const std::int32_t* drafts,
+                                      int requests, int window) const {
+  const std::int64_t T = std::int64_t{requests} * window;
+  QUIRE_CHECK(requests <= max_requests_ && T <= max_rows_,
+              "{} requests of {} rows, room for {} and {} in all", requests, window, max_requests_,
+              max_rows_);
+  const Requests r{.count = requests,
+                   .longest = window,
+                   .first_row = part_[kFirstRow],
+                   .start = part_[kStart],
+                   .slot = part_[kSlot]};
+  return {.begin = {.cursors = states.cursors(),
+                    .requests = r,
+                    .kv = kv.layer(0),
+                    .drafts = drafts,
+                    .rows = T,
+                    .start = part_[kStart],
+                    .generated = part_[kGenerated],
+                    .previous = part_[kPrevious],
+                    .ids = part_[kIds],
+                    .position = part_[kPosition],
+                    .kv_row = part_[kKvRow],
+                    .row_slot = part_[kRowSlot],
+                    .next = part_[kNext]},
+          .step = {.path = Path::window,
+                   .ids = {part_[kIds], static_cast<std::size_t>(T)},
+                   .position = part_[kPosition],
+                   .kv_row = part_[kKvRow],
+                   .requests = r,
+                   .generated = part_[kGenerated],
+                   .previous = part_[kPrevious],
+                   .images = {},
+                   .kv = &kv,
+                   .states = &states}};
+}
+
+}  // namespace quire
