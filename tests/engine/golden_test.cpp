@@ -9,28 +9,17 @@
 
 #include <gtest/gtest.h>
 
+#include "backends.h"
 #include "compare.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "model/mrope.h"
 #include "model/text_model.h"
 #include "model/vision_model.h"
-#include "ops/cpu/table.h"
 #include "vision/preprocess.h"
 
 namespace quire {
 namespace {
-
-// Every backend of this machine, and the CPU with each of its tables.
-const std::vector<Backend>& backends() {
-  static const std::vector<Backend> all = [] {
-    std::vector<Backend> b = {cpu_backend(reference_ops())};
-    for (const Ops* ops : cpu_tables()) b.push_back(cpu_backend(*ops));
-    if (const Backend* cuda = cuda_backend()) b.push_back(*cuda);
-    return b;
-  }();
-  return all;
-}
 
 // A model and one sequence on it, driven by ids.
 struct Sequence {

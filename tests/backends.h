@@ -1,0 +1,21 @@
+// Every backend of this machine, and the CPU with each of its tables.
+#pragma once
+
+#include <vector>
+
+#include "backend/backend.h"
+#include "ops/cpu/table.h"
+
+namespace quire {
+
+inline const std::vector<Backend>& backends() {
+  static const std::vector<Backend> all = [] {
+    std::vector<Backend> b = {cpu_backend(reference_ops())};
+    for (const Ops* ops : cpu_tables()) b.push_back(cpu_backend(*ops));
+    if (const Backend* cuda = cuda_backend()) b.push_back(*cuda);
+    return b;
+  }();
+  return all;
+}
+
+}  // namespace quire
