@@ -308,7 +308,7 @@ std::vector<const Backend*> pointers() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, BitsTest, testing::ValuesIn(pointers()),
-                         [](const auto& info) { return std::string(info.param->ops->name); });
+                         [](const auto& p) { return std::string(p.param->ops->name); });
 
 }  // namespace
 }  // namespace quire

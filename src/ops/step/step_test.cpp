@@ -1,0 +1,121 @@
+// step_begin and commit against what their contracts say, by hand: every table gives the same integers.
+#include "ops/step/step.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "ops/testing.h"
+
+namespace quire {
+namespace {
+
+using testing::ElementsAre;
+using Ints = std::vector<std::int32_t>;
+
+constexpr int kSlots = 4, kPages = 3;
+
+struct Cursor {
+  Ints length{70, 5, 0, 191}, generated{10, 0, 0, 31}, previous{7, 0, 0, 30}, accepted{3, 0, 0, 1},
+      delta{-20, 2, 0, 0}, token{100, 101, 102, 103};
+
+  Cursors view() {
+    return {length.data(), generated.data(), previous.data(), accepted.data(), delta.data(), token.data()};
+  }
+};
+
+struct Operands {
+  Cursor cursors;
+  Ints first_row, slot, table{5, 9, -1, 2, -1, -1, -1, -1, -1, 0, 1, 3};
+  Ints drafts = Ints(kSlots * (kMostWindow - 1)), start, generated, previous, ids, position, kv_row, row_slot,
+       next;
+
+  Operands(Ints first, Ints slots, std::int64_t rows) : first_row(std::move(first)), slot(std::move(slots)) {
+    std::iota(drafts.begin(), drafts.end(), 1000);
+    for (Ints* r : {&start, &generated, &previous}) r->assign(slot.size(), -9);
+    for (Ints* t : {&ids, &kv_row, &row_slot, &next}) t->assign(static_cast<std::size_t>(rows), -9);
+    position.assign(static_cast<std::size_t>(3 * rows), -9);
+  }
+  StepBegin begin(std::int32_t longest) {
+    return {.cursors = cursors.view(),
+            .requests = requests(longest),
+            .kv = {.page_size = 64, .block_table = table.data(), .pages_per_slot = kPages},
+            .drafts = drafts.data(),
+            .rows = static_cast<std::int64_t>(ids.size()),
+            .start = start.data(),
+            .generated = generated.data(),
+            .previous = previous.data(),
+            .ids = ids.data(),
+            .position = position.data(),
+            .kv_row = kv_row.data(),
+            .row_slot = row_slot.data(),
+            .next = next.data()};
+  }
+  Requests requests(std::int32_t longest) const {
+    return {.count = static_cast<std::int32_t>(slot.size()),
+            .longest = longest,
+            .first_row = first_row.data(),
+            .slot = slot.data()};
+  }
+};
+
+TEST(StepTest, BeginsWhereTheAcceptedRowsEnd) {
+  for (const Ops* ops : tables()) {
+    Stream stream;
+    // Slot 0 with three rows over the end of its second page; nobody; slot 3 with two rows past the end of
+    // its last; one row of padding.
+    Operands a({0, 3, 3, 5}, {0, 2, 3}, 6);
+    a.cursors.length[0] = 123;
+    ops->step_begin(stream, a.begin(3));
+    EXPECT_THAT(a.start, ElementsAre(126, 0, 192)) << ops->name;
+    EXPECT_THAT(a.generated, ElementsAre(13, 0, 32));
+    EXPECT_THAT(a.previous, ElementsAre(10, 0, 31));
+    EXPECT_THAT(a.ids, ElementsAre(100, 1000, 1001, 103, 1045, 0));
+    EXPECT_THAT(a.position, ElementsAre(106, 107, 108, 192, 193, 0, 106, 107, 108, 192, 193, 0, 106, 107, 108,
+                                        192, 193, 0));
+    EXPECT_THAT(a.kv_row, ElementsAre(9 * 64 + 62, 9 * 64 + 63, -1, -1, -1, -1));
+    EXPECT_THAT(a.row_slot, ElementsAre(0, 0, 0, 3, 3, 0));
+    EXPECT_THAT(a.next, ElementsAre(127, 128, 129, 193, 194, 1));
+    EXPECT_THAT(a.cursors.length, ElementsAre(126, 5, 0, 192));
+    EXPECT_THAT(a.cursors.generated, ElementsAre(13, 0, 0, 32));
+    EXPECT_THAT(a.cursors.previous, ElementsAre(10, 0, 0, 31));
+    EXPECT_THAT(a.cursors.accepted, ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(a.cursors.token, ElementsAre(100, 101, 102, 103));
+  }
+}
+
+TEST(StepTest, CommitsTheRowsThatAgree) {
+  constexpr std::int64_t kVocabulary = 8;
+  for (const Ops* ops : tables()) {
+    Stream stream;
+    Operands a({0, 4, 6, 6, 7}, {2, 0, 3, 1}, 7);
+    a.ids = {1, 2, 3, 4, /**/ 5, 6, /**/ 7};
+    std::vector<Sampled> sampled(7);
+    const Ints drawn = {2, 3, 0, 4, /**/ 1, 6, /**/ 5};
+    for (std::size_t i = 0; i < drawn.size(); ++i) sampled[i].token = drawn[i];
+    std::vector<std::uint16_t> seen(kSlots * kVocabulary);
+    seen[2 * kVocabulary + 3] = kInPrompt | 4;
+    seen[1 * kVocabulary + 5] = kInPrompt - 1;  // a count that stays
+    Commit commit{.cursors = a.cursors.view(),
+                  .requests = a.requests(4),
+                  .ids = a.ids.data(),
+                  .sampled = sampled,
+                  .seen = seen.data(),
+                  .vocabulary = kVocabulary};
+    ops->commit(stream, commit);
+    EXPECT_THAT(a.cursors.accepted, ElementsAre(1, 1, 3, 1)) << ops->name;
+    EXPECT_THAT(a.cursors.token, ElementsAre(1, 5, 0, 103));
+    EXPECT_EQ(seen[2 * kVocabulary + 2], 1);
+    EXPECT_EQ(seen[2 * kVocabulary + 3], kInPrompt | 5);
+    EXPECT_EQ(seen[2 * kVocabulary + 0], 1);
+    EXPECT_EQ(seen[2 * kVocabulary + 4], 0);
+    EXPECT_EQ(seen[1 * kVocabulary + 5], kInPrompt - 1);
+    commit.prompt = true;
+    ops->commit(stream, commit);
+    EXPECT_THAT(a.cursors.accepted, ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(a.cursors.token, ElementsAre(1, 5, 2, 103));
+  }
+}
+
+}  // namespace
+}  // namespace quire
