@@ -43,6 +43,7 @@ const Ops& reference_ops() {
   static constexpr Ops kOps = {
       .name = "reference",
       .linear = reference::linear,
+      .project = reference::project,
       .add = reference::add,
       .convert = reference::convert,
       .embed = reference::embed,

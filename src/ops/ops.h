@@ -69,6 +69,13 @@ struct Stream {
 
 enum class Gelu { tanh, erf };
 
+inline constexpr int kMostProjections = 4;
+// One of several products of the same rows.
+struct Projection {
+  const Weight* weight = nullptr;
+  Rows y;
+};
+
 // The keys and values of one sequence in one layer: k and v [capacity, G * E] in A.
 struct KvView {
   Rows k, v;
@@ -119,6 +126,8 @@ struct Ops {
   // y = x W^T + bias, summed in f32 in one order for each (out, in), then + bias, then one round. bias [out]
   // or empty.
   void (*linear)(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y);
+  // Several products of the same rows, each as `linear` gives it, without bias. At most kMostProjections.
+  void (*project)(Stream&, Rows x, std::span<const Projection> parts);
   // x = round(x + y), in place.
   void (*add)(Stream&, Rows x, Rows y);
   // y = x in y's format, rounded when that is narrower.

@@ -10,6 +10,7 @@ namespace quire::QUIRE_ISA {
 const Ops kOps = {
     .name = QUIRE_NAME(QUIRE_ISA),
     .linear = linear,
+    .project = project,
     .add = add,
     .convert = convert,
     .embed = embed,

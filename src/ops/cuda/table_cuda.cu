@@ -7,6 +7,7 @@ namespace quire::cuda {
 const Ops kOps = {
     .name = "cuda",
     .linear = linear,
+    .project = project,
     .add = add,
     .convert = convert,
     .embed = embed,
