@@ -63,8 +63,8 @@ TEST_P(Linear, MatchesReferenceOnLongSumsAndWideOutputs) {
                         {2, 64, 4100},
                         {33, 300, 130},
                         {2, 256, 26000},
-                        {65, 70, 17000},
-                        {129, 70, 9000}})
+                        {65, 33, 17000},
+                        {129, 40, 9000}})
     for (Format weight_format : {Format::f32, Format::bf16}) {
       const Matrix x = random_matrix(random, format(), s.T, s.in), w = weights(weight_format, s.out, s.in);
       Matrix y(format(), s.T, s.out), expected(format(), s.T, s.out);
@@ -123,7 +123,7 @@ TEST_P(Linear, EveryNumberOfRowsGivesTheSameBits) {
   struct Shape {
     std::int64_t in, out;
   };
-  for (const Shape s : {Shape{64, 16}, {200, 150}, {256, 700}, {1000, 90}, {1032, 72}, {2051, 33}}) {
+  for (const Shape s : {Shape{64, 16}, {200, 150}, {256, 250}, {1000, 40}, {1032, 24}, {2051, 17}}) {
     const Matrix x = random_matrix(random, format(), 300, s.in), w = weights(Format::bf16, s.out, s.in);
     const std::vector<float> bias = normals(random, s.out);
     Matrix all(Format::f32, 300, s.out);
@@ -187,7 +187,7 @@ TEST_P(Linear, ProjectGivesTheBitsOfLinear) {
     std::vector<std::int64_t> outs;
   };
   for (const Shape& s : {Shape{96, {5}}, Shape{256, {48, 16, 16}}, Shape{515, {70, 33, 2, 1}},
-                         Shape{128, {1, 1, 1, 9000}}, Shape{64, {}}})
+                         Shape{24, {1, 1, 1, 9000}}, Shape{64, {}}})
     for (std::int64_t T : {0, 1, 8, 9, 17, 40, 65, 130}) {
       const Matrix x = random_matrix(random, format(), T, s.in, 1, T % 2 ? 3 : 0);
       std::vector<Matrix> w, y, expected;
