@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -175,6 +177,51 @@ void bench_linear(Bench& b, const char* name, std::int64_t N, std::int64_t K) {
   }
 }
 
+// The products of a decoder layer, one after the other: what a step of T rows reads of its weights.
+struct LayerShape {
+  const char* name;
+  std::vector<std::int64_t> in;  // rows of each input projection
+  std::int64_t D, mixed, F;      // `mixed`: what the output projection takes
+};
+
+void bench_layer(Bench& b, const LayerShape& shape) {
+  const auto [name, in, D, mixed, F] = shape;
+  for (const std::int64_t T : {1, 8, 16, 32, 64, 128}) {
+    std::vector<std::int64_t> outs = in;
+    outs.insert(outs.end(), {F, F});
+    std::int64_t elements = D * (mixed + F);
+    for (const std::int64_t out : outs) elements += out * D;
+    const auto variants = static_cast<int>(kRotate / static_cast<std::size_t>(2 * elements)) + 2;
+
+    std::vector<Weight> projections, out_proj, down;
+    const auto weight = [&](std::int64_t N, std::int64_t K) {
+      return Weight{.data = b.rows(N, K, 0.05f).data, .out = N, .in = K};
+    };
+    for (int i = 0; i < variants; ++i) {
+      for (const std::int64_t out : outs) projections.push_back(weight(out, D));
+      out_proj.push_back(weight(D, mixed)), down.push_back(weight(D, F));
+    }
+    std::vector<Rows> y;
+    for (const std::int64_t out : outs) y.push_back(b.rows(T, out));
+    const Rows x = b.rows(T, D), mix = b.rows(T, mixed), gated = b.rows(T, F), sum = b.rows(T, D);
+
+    const std::int64_t moved = 4 * D + mixed + F + std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+    const auto layer = [&](int i) {
+      std::vector<Projection> parts;
+      for (std::size_t p = 0; p < outs.size(); ++p) {
+        parts.push_back({&projections[static_cast<std::size_t>(i) * outs.size() + p], y[p]});
+      }
+      const std::span all(parts);
+      ops()->project(b.s, x, all.first(in.size()));
+      ops()->linear(b.s, mix, out_proj[static_cast<std::size_t>(i)], {}, sum);
+      ops()->project(b.s, x, all.subspan(in.size()));
+      ops()->linear(b.s, gated, down[static_cast<std::size_t>(i)], {}, sum);
+    };
+    b.measure("layer products", std::string(name) + " T=" + std::to_string(T), variants,
+              2.0 * static_cast<double>(elements + T * moved), 2.0 * static_cast<double>(T * elements), layer);
+  }
+}
+
 void bench_attention(Bench& b, std::int64_t T, std::int64_t keys) {
   constexpr std::int64_t H = 16, G = 4, E = 256;
   const Rows q = b.rows(T, H * E), k = b.rows(keys, G * E), v = b.rows(keys, G * E), out = b.rows(T, H * E);
@@ -215,6 +262,10 @@ void run() {
   bench_linear(b, "gate_proj 9216x2560", 9216, 2560);
   bench_linear(b, "down_proj 2560x9216", 2560, 9216);
   bench_linear(b, "lm_head 248320x2560", 248320, 2560);
+  bench_layer(b, {"4B GDN", {8192, 4096, 32, 32}, 2560, 4096, 9216});
+  bench_layer(b, {"4B attention", {8192, 1024, 1024}, 2560, 4096, 9216});
+  bench_layer(b, {"9B GDN", {8192, 4096, 32, 32}, 4096, 4096, 12288});
+  bench_layer(b, {"9B attention", {8192, 1024, 1024}, 4096, 4096, 12288});
   for (const std::int64_t keys : {1024, 4096, 8192}) bench_attention(b, 1, keys);
   bench_attention(b, 16, 4096);
   for (const std::int64_t T : {512, 4096}) bench_attention(b, T, T);

@@ -99,6 +99,15 @@ void linear(Stream& s, Rows x, const Weight& w, std::span<const float> bias, Row
   stage.finish();
 }
 
+void project(Stream& s, Rows x, std::span<const Projection> parts) {
+  Staged stage(s);
+  std::deque<Weight> weights;
+  std::vector<Projection> staged;
+  for (const Projection& p : parts) staged.push_back({&weights.emplace_back(stage(*p.weight)), stage(p.y)});
+  ops()->project(stage.stream, stage(x), staged);
+  stage.finish();
+}
+
 // Indices can only be checked here, where they are in host memory.
 void embed(Stream& s, std::span<const std::int32_t> ids, const Weight& table, Rows y) {
   check_embed(ids, table, y);
@@ -177,6 +186,7 @@ void gated_delta(Stream& s, const GatedDelta& a) {
 constexpr Ops kOnHost = {
     .name = "cuda",
     .linear = linear,
+    .project = project,
     .add = on_host<&Ops::add, Rows, Rows>,
     .convert = on_host<&Ops::convert, Rows, Rows>,
     .embed = embed,

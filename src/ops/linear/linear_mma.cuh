@@ -1,15 +1,15 @@
-// What the tensor core kernels of `linear` share, and with it the order of summation that makes their bits
-// equal.
+// The tensor core product of `linear` and `project`: operands, and the order of summation, which no choice of
+// kernel, grid or number of rows changes.
 //
-// K is cut into parts (part_columns). Within a part, columns are taken in steps of 32, two instructions a
-// step, all on one accumulator that starts from 0; then the parts are added to 0 in index order, in f32. All
-// of it is a function of K alone: which block or warp sums a part, how many tokens or weight rows there are
-// and where a token or row stands are of no consequence. (That a row or column of an MMA does not depend on
-// its place or neighbours is a property of the hardware, and is tested.)
+// K is cut into kSegments segments of equal length, a multiple of kStep columns (the last may be shorter, or there may
+// be fewer). Within a segment columns are taken in order, 32 at a time, two instructions each, all on one accumulator
+// that starts from 0; then the segments are added to 0 in index order, in f32. All of it is a function of K alone:
+// which block or warp sums a segment, how many tokens or weight rows there are and where a token or row stands are of
+// no consequence. (That a row or column of an MMA does not depend on its place or neighbours is a property of the
+// hardware, and is tested.)
 //
-// The columns of a step are permuted, for weights and tokens alike: lane q of a quad holds columns 8q ..
-// 8q+7, 16 bytes of a row. The first instruction takes the first two pairs of every lane, the second the
-// others.
+// 32 columns are permuted, for weights and tokens alike: lane q of a quad holds columns 8q .. 8q+7, 16 bytes of a row.
+// The first instruction takes the first two pairs of every lane, the second the others.
 #pragma once
 
 #include "ops/cuda/common.cuh"
@@ -17,38 +17,29 @@
 
 namespace quire::cuda {
 
-constexpr int kStep = 32;       // columns
-constexpr int kMostParts = 16;  // one warp each in a window
-
-// The columns of a part, a multiple of kStep; the last part may be shorter.
-inline int part_columns(std::int64_t K) {
-  constexpr std::int64_t kLeast = 128;
-  const std::int64_t part = (K + kMostParts - 1) / kMostParts;
-  return static_cast<int>((part < kLeast ? kLeast : part) + kStep - 1) / kStep * kStep;
-}
+constexpr int kSegments = 4;
+constexpr int kStep = 64;  // columns
 
 __host__ __device__ inline int blocks_of(int n, int per_block) {
   return (n + per_block - 1) / per_block;
 }
+// Columns of a segment.
+inline int segment_columns(int K) {
+  return blocks_of(blocks_of(K, kSegments), kStep) * kStep;
+}
 
-struct Product {
-  const bfloat* w;  // [N, K]
-  const bfloat* x;  // [T, K]
-  std::int64_t x_stride;
-  std::int64_t N, T;
-  int K, part;
-};
-
-// Where finished sums go.
-struct Output {
-  void* y;
-  bool bf16;
+// One of the weights that meet x, and where its product goes.
+struct Factor {
+  const bfloat* w;    // [N, K]
+  void* y;            // [T, N]
+  const float* bias;  // [N] or nullptr
   std::int64_t y_stride;
-  const float* bias;  // or nullptr
-  std::int64_t N, T;
+  int N;
+  int first_tile;  // of its rows, among the tiles of all factors
+  bool bf16;       // y; else f32
 
-  __device__ void store(std::int64_t row, std::int64_t token, float sum) const {
-    if (row >= N || token >= T) return;
+  __device__ void store(int row, std::int64_t token, float sum) const {
+    if (row >= N) return;
     if (bias) sum = __fadd_rn(sum, bias[row]);
     const std::int64_t at = token * y_stride + row;
     if (bf16) {
@@ -59,35 +50,42 @@ struct Output {
   }
 };
 
-// --- fetching --------------------------------------------------------------------------------------------
+struct Product {
+  Factor factors[kMostProjections];
+  int count;        // of factors
+  const bfloat* x;  // [T, K]
+  std::int64_t x_stride;
+  int T, K, segment;
 
-// A row of an operand; rows past the end are zeros (`data` is then any row, and is not read).
-struct Source {
-  const bfloat* data;
-  bool exists;
+  __device__ const Factor& factor_of(int tile) const {
+    int i = count - 1;
+    while (i > 0 && tile < factors[i].first_tile) --i;
+    return factors[i];
+  }
 };
-__device__ inline Source weight_row(const Product& a, std::int64_t row) {
-  return {a.w + (row < a.N ? row : 0) * a.K, row < a.N};
-}
-__device__ inline Source token_row(const Product& a, std::int64_t token) {
-  return {a.x + (token < a.T ? token : 0) * a.x_stride, token < a.T};
+
+// --- fetching --------------------------------------------------------------------------------------------------------
+
+// How long the second-level cache is to keep what is fetched: weights that one block reads are not read again before
+// the next step.
+__device__ inline std::uint64_t fetch_policy(bool once) {
+  std::uint64_t first, normal;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
+  return once ? first : normal;
 }
 
-// Columns k .. k+7 of a row into shared memory, zeros past K. kAligned: rows start at multiples of 16 bytes
-// and K is a multiple of 8; the data is there after wait_for_fetches.
+// Columns k .. k+7 of a row into shared memory, zeros past K. kAligned: rows start at multiples of 16 bytes and K is a
+// multiple of 8; the data is there after wait_for_fetches.
 template <bool kAligned>
-__device__ inline void fetch(uint4* to, const Source& from, int k, int K) {
+__device__ inline void fetch(uint4* to, const bfloat* row, int k, int K, std::uint64_t policy) {
   if constexpr (kAligned) {
-    const bool exists = from.exists && k < K;
-    const bfloat* source = exists ? from.data + k : from.data;
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(
                      static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                 "l"(source), "r"(exists ? 16 : 0)
+                 "l"(k < K ? row + k : row), "r"(k < K ? 16 : 0), "l"(policy)
                  : "memory");
   } else {
-    const auto element = [&](int i) -> unsigned {
-      return from.exists && k + i < K ? __bfloat16_as_ushort(from.data[k + i]) : 0u;
-    };
+    const auto element = [&](int i) -> unsigned { return k + i < K ? __bfloat16_as_ushort(row[k + i]) : 0u; };
     *to = {element(0) | element(1) << 16, element(2) | element(3) << 16, element(4) | element(5) << 16,
            element(6) | element(7) << 16};
   }
@@ -95,12 +93,19 @@ __device__ inline void fetch(uint4* to, const Source& from, int k, int K) {
 __device__ inline void commit_fetches() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-template <int kPending>
-__device__ inline void wait_for_fetches() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+
+// Until at most `pending` of the latest groups are under way. The instruction takes a constant.
+constexpr int kMostPending = 14;
+template <int kPending = 0>
+__device__ inline void wait_for_fetches(int pending) {
+  if (kPending == kMostPending || pending == kPending) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+  } else if constexpr (kPending < kMostPending) {
+    wait_for_fetches<kPending + 1>(pending);
+  }
 }
 
-// --- summing ---------------------------------------------------------------------------------------------
+// --- summing ---------------------------------------------------------------------------------------------------------
 
 __device__ inline void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
                            unsigned b1) {
@@ -111,27 +116,48 @@ __device__ inline void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2,
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// A step: 16 weight rows (row g of a quad in `upper`, g + 8 in `lower`) by 8 tokens.
-__device__ inline void multiply_add(float (&sums)[4], const uint4& upper, const uint4& lower,
-                                    const uint4& x) {
-  mma(sums, upper.x, lower.x, upper.y, lower.y, x.x, x.y);
-  mma(sums, upper.z, lower.z, upper.w, lower.w, x.z, x.w);
+// 32 columns of 16 weight rows (row g of a quad in `upper`, g + 8 in `lower`) and 8 kN tokens.
+template <int kN>
+__device__ inline void multiply_add(float (&sums)[kN][4], const uint4& upper, const uint4& lower,
+                                    const uint4 (&x)[kN]) {
+#pragma unroll
+  for (int n = 0; n < kN; ++n) mma(sums[n], upper.x, lower.x, upper.y, lower.y, x[n].x, x[n].y);
+#pragma unroll
+  for (int n = 0; n < kN; ++n) mma(sums[n], upper.z, lower.z, upper.w, lower.w, x[n].z, x[n].w);
 }
 
-__device__ inline void add_part(float& total, float part) {
-  total = __fadd_rn(total, part);
+__device__ inline void add_segment(float& total, float sum) {
+  total = __fadd_rn(total, sum);
 }
 
 // store(row, token, sum) for the sums that a lane has of a 16 x 8 tile at (row, token).
 template <typename Store>
-__device__ inline void for_sums(int lane, std::int64_t row, std::int64_t token, const float (&sums)[4],
-                                Store store) {
+__device__ inline void for_sums(int lane, int row, int token, const float (&sums)[4], Store store) {
   row += lane / 4;
   token += 2 * (lane % 4);
   store(row, token, sums[0]);
   store(row, token + 1, sums[1]);
   store(row + 8, token, sums[2]);
   store(row + 8, token + 1, sums[3]);
+}
+
+// --- clusters --------------------------------------------------------------------------------------------------------
+
+// All blocks of the cluster have come here, and see what the others wrote before.
+__device__ inline void meet_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// What stands at `p`, an address of this block's shared memory, in block `rank` of the cluster.
+__device__ inline float4 load_from(const float4* p, int rank) {
+  unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(p));
+  float4 v;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(address), "r"(rank)
+      : "memory");
+  return v;
 }
 
 }  // namespace quire::cuda

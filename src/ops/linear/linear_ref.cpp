@@ -14,6 +14,15 @@ void check_linear(const Rows& x, const Weight& w, std::span<const float> bias, c
   if (!bias.empty()) check_size("linear", "bias", bias.size(), w.out);
 }
 
+void check_project(const Rows& x, std::span<const Projection> parts) {
+  QUIRE_CHECK(parts.size() <= kMostProjections, "project: {} parts, expected at most {}", parts.size(),
+              kMostProjections);
+  for (const Projection& p : parts) {
+    QUIRE_CHECK(p.weight, "project: a part has no weight");
+    check_linear(x, *p.weight, {}, p.y);
+  }
+}
+
 void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y) {
   check_linear(x, w, bias, y);
   for (std::int64_t t = 0; t < x.rows; ++t)
@@ -22,6 +31,11 @@ void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> 
       for (std::int64_t i = 0; i < w.in; ++i) sum += double{load(x, t, i)} * load(w, o, i);
       store(y, t, o, bias.empty() ? sum : sum + bias[o]);
     }
+}
+
+void reference::project(Stream& s, Rows x, std::span<const Projection> parts) {
+  check_project(x, parts);
+  for (const Projection& p : parts) linear(s, x, *p.weight, {}, p.y);
 }
 
 }  // namespace quire

@@ -58,7 +58,13 @@ TEST_P(Linear, MatchesReferenceOnLongSumsAndWideOutputs) {
   struct Shape {
     std::int64_t T, in, out;
   };
-  for (const Shape s : {Shape{3, 4100, 9}, {7, 3584, 20}, {2, 64, 4100}, {33, 300, 130}})
+  for (const Shape s : {Shape{3, 4100, 9},
+                        {7, 3584, 20},
+                        {2, 64, 4100},
+                        {33, 300, 130},
+                        {2, 256, 26000},
+                        {65, 33, 17000},
+                        {129, 40, 9000}})
     for (Format weight_format : {Format::f32, Format::bf16}) {
       const Matrix x = random_matrix(random, format(), s.T, s.in), w = weights(weight_format, s.out, s.in);
       Matrix y(format(), s.T, s.out), expected(format(), s.T, s.out);
@@ -112,6 +118,40 @@ TEST_P(Linear, RowsAreIndependent) {
     }
 }
 
+// Kernels change with the number of rows; the bits of a row do not.
+TEST_P(Linear, EveryNumberOfRowsGivesTheSameBits) {
+  struct Shape {
+    std::int64_t in, out;
+  };
+  for (const Shape s : {Shape{64, 16}, {200, 150}, {256, 250}, {1000, 40}, {1032, 24}, {2051, 17}}) {
+    const Matrix x = random_matrix(random, format(), 300, s.in), w = weights(Format::bf16, s.out, s.in);
+    const std::vector<float> bias = normals(random, s.out);
+    Matrix all(Format::f32, 300, s.out);
+    ops().linear(stream(), x, w.weight(), bias, all);
+    for (std::int64_t T : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257}) {
+      Matrix y(Format::f32, T, s.out);
+      ops().linear(stream(), Rows(x).slice_rows(300 - T, T), w.weight(), bias, y);
+      EXPECT_TRUE(same_bits(y, Rows(all).slice_rows(300 - T, T)))
+          << T << " rows, in " << s.in << ", out " << s.out;
+    }
+  }
+}
+
+// Rows and columns at multiples of 16 bytes are read by vectors, others are not.
+TEST_P(Linear, EveryStrideGivesTheSameBits) {
+  for (std::int64_t T : {1, 5, 16, 40, 100, 150}) {
+    const std::vector<float> values = normals(random, T * 264);
+    const Matrix w = weights(Format::bf16, 50, 264), x = matrix(format(), T, 264, values, 0);
+    Matrix expected(format(), T, 50, 0);
+    ops().linear(stream(), x, w.weight(), {}, expected);
+    for (std::int64_t padding : {1, 3, 8}) {
+      Matrix y(format(), T, 50, padding);
+      ops().linear(stream(), matrix(format(), T, 264, values, padding), w.weight(), {}, y);
+      EXPECT_TRUE(same_bits(y, expected) && y.padding_untouched()) << T << " rows, padding " << padding;
+    }
+  }
+}
+
 // A model may be cut by output rows (tensor parallel), and a head may have any number of outputs.
 TEST_P(Linear, OutputsAreIndependent) {
   const Matrix x = random_matrix(random, format(), 5, 96), w = weights(Format::bf16, 70, 96);
@@ -126,6 +166,61 @@ TEST_P(Linear, OutputsAreIndependent) {
   }
 }
 
+// Also where the rest is so small that its sums are spread over more blocks.
+TEST_P(Linear, FewOutputsHaveTheBitsOfMany) {
+  for (std::int64_t T : {1, 40}) {
+    const Matrix x = random_matrix(random, format(), T, 256), w = weights(Format::bf16, 9000, 256);
+    Matrix all(Format::f32, T, 9000);
+    ops().linear(stream(), x, w.weight(), {}, all);
+    for (std::int64_t begin : {16, 8900}) {
+      const Rows rows = Rows(w).slice_rows(begin, 100);
+      Matrix y(Format::f32, T, 100);
+      ops().linear(stream(), x, {.data = rows.data, .format = rows.format, .out = 100, .in = 256}, {}, y);
+      EXPECT_TRUE(same_bits(y, Rows(all).slice_cols(begin, 100))) << T << " rows, outputs from " << begin;
+    }
+  }
+}
+
+TEST_P(Linear, ProjectGivesTheBitsOfLinear) {
+  struct Shape {
+    std::int64_t in;
+    std::vector<std::int64_t> outs;
+  };
+  for (const Shape& s : {Shape{96, {5}}, Shape{256, {48, 16, 16}}, Shape{515, {70, 33, 2, 1}},
+                         Shape{24, {1, 1, 1, 9000}}, Shape{64, {}}})
+    for (std::int64_t T : {0, 1, 8, 9, 17, 40, 65, 130}) {
+      const Matrix x = random_matrix(random, format(), T, s.in, 1, T % 2 ? 3 : 0);
+      std::vector<Matrix> w, y, expected;
+      for (std::int64_t out : s.outs) {
+        const Format f = w.size() == 1 ? Format::f32 : format();
+        w.push_back(weights(Format::bf16, out, s.in));
+        y.emplace_back(f, T, out), expected.emplace_back(f, T, out);
+      }
+      std::vector<Weight> views;
+      for (const Matrix& m : w) views.push_back(m.weight());
+      std::vector<Projection> parts;
+      for (std::size_t i = 0; i < w.size(); ++i) parts.push_back({&views[i], y[i]});
+      ops().project(stream(3), x, parts);
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        ops().linear(stream(), x, views[i], {}, expected[i]);
+        EXPECT_TRUE(same_bits(y[i], expected[i]) && y[i].padding_untouched())
+            << "T " << T << ", in " << s.in << ", part " << i;
+      }
+    }
+}
+
+TEST_P(Linear, ProjectTakesWeightsOfSeveralFormats) {
+  const Matrix x = random_matrix(random, format(), 6, 50);
+  const Matrix a = weights(Format::bf16, 20, 50), b = weights(Format::f32, 9, 50);
+  Matrix ya(format(), 6, 20), yb(format(), 6, 9), expected_a(format(), 6, 20), expected_b(format(), 6, 9);
+  const Weight wa = a.weight(), wb = b.weight();
+  ops().project(stream(), x, std::vector<Projection>{{&wa, ya}, {&wb, yb}});
+  ops().linear(stream(), x, wa, {}, expected_a);
+  ops().linear(stream(), x, wb, {}, expected_b);
+  EXPECT_TRUE(same_bits(ya, expected_a));
+  EXPECT_TRUE(same_bits(yb, expected_b));
+}
+
 TEST_P(Linear, RejectsShapesThatDoNotFit) {
   const Matrix x = random_matrix(random, format(), 2, 8), w = weights(format(), 4, 8);
   Matrix y(format(), 2, 4), wide(format(), 2, 5), tall(format(), 3, 4);
@@ -137,6 +232,10 @@ TEST_P(Linear, RejectsShapesThatDoNotFit) {
   Rows narrow = y;
   narrow.stride = 3;
   EXPECT_THROW(ops().linear(stream(), x, w.weight(), {}, narrow), Error);
+  const Weight weight = w.weight();
+  EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, y}, {&weight, wide}}), Error);
+  EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{nullptr, y}}), Error);
+  EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(5, {&weight, y})), Error);
 }
 
 }  // namespace
