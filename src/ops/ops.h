@@ -69,25 +69,56 @@ struct Stream {
 
 enum class Gelu { tanh, erf };
 
-// The keys and values of one sequence in one layer: k and v [capacity, G * E] in A.
-struct KvView {
-  Rows k, v;
+// Which rows of a step belong to which request. The arrays are in the backend's memory, so that a captured
+// graph finds the numbers of each step there; `count` and `longest` size its launches. A request may have no
+// rows (padding). Rows from first_row[count] on belong to nobody: outputs there are unspecified, nothing else
+// is written for them.
+struct Requests {
+  std::int32_t count = 0;                   // R
+  std::int32_t longest = 0;                 // at least the rows of any one request
+  const std::int32_t* first_row = nullptr;  // [R + 1]: request r has rows first_row[r] .. first_row[r+1]-1
+  const std::int32_t* start = nullptr;      // [R]: sequence index of its first row
+  const std::int32_t* slot = nullptr;       // [R]: its slot in the pools
+};
+
+// The keys and values of every sequence in one layer: pools of pages of P rows. Token j of the sequence in
+// slot s stands in row block_table[s * pages_per_slot + j / P] * P + j % P.
+struct KvPages {
+  Rows k, v;                                  // [pages * P, G * E] in A
+  std::int32_t page_size = 0;                 // P, a multiple of 64
+  const std::int32_t* block_table = nullptr;  // [slots, pages_per_slot], in the backend's memory
+  std::int32_t pages_per_slot = 0;            // bounds the length of a sequence: pages_per_slot * P
+};
+
+// Angles of the rotary embedding. Frequency i is theta^(-2i/R); it turns by the h stream if i % 3 == 1 and
+// i < 3 * section_h, by w if i % 3 == 2 and i < 3 * section_w, else by t.
+struct Rotary {
+  const std::int32_t* position = nullptr;  // [3, T]: t, h, w of each row
+  std::int64_t rows = 0;                   // T
+  int dims = 0;                            // R
+  double theta = 0;
+  int section_h = 0, section_w = 0;
+  Format format = Format::f32;  // A: what cos and sin are rounded to
+  std::span<float> cos, sin;    // out [T, R/2]
 };
 
 struct QkNormRope {
-  Rows q_gate;       // [T, H * 2E]: per head E of query, E of gate; the query part is read
-  Rows k;            // [T, G * E], in place
-  Rows q;            // out [T, H * E]
-  int head_dim = 0;  // E
+  Rows q_gate;  // [T, H * 2E]: per head E of query, E of gate; the query part is read
+  Rows k, v;    // [T, G * E]
+  Rows q;       // out [T, H * E]
+  KvPages kv;   // out: the keys and values of the step, in their rows
+  const std::int32_t* kv_row = nullptr;   // [T]: row of kv.k and kv.v, or -1: not kept
+  int head_dim = 0;                       // E
   std::span<const float> q_norm, k_norm;  // [E], offset from 1
   float eps = 0;
   std::span<const float> cos, sin;  // [T, R/2], R <= E rotated dims, already rounded to A
 };
 
+// A row sees the keys of its own sequence up to itself.
 struct Attention {
-  Rows q;     // [T, H * E], at sequence positions start .. start+T-1
-  KvView kv;  // rows 0 .. start+T-1 are valid
-  std::int64_t start = 0;
+  Rows q;      // [T, H * E]
+  KvPages kv;  // holds every key that is seen, those of this step too
+  Requests requests;
   int head_dim = 0;  // E
   Rows out;          // [T, H * E]
 };
@@ -136,13 +167,18 @@ struct Ops {
   void (*add_rms_norm)(Stream&, Rows x, Rows r, std::span<const float> w, float eps, Rows y);
   // y = round(round(silu(gate)) * up).
   void (*swiglu)(Stream&, Rows gate, Rows up, Rows y);
+  // cos and sin of every row's angles, in double, rounded once to f32 and then to A.
+  void (*rotary)(Stream&, const Rotary&);
   // Per head: n = rms_norm(q or k); the first R dims rotate in pairs (i, i + R/2):
-  // a' = round(round(a cos) - round(b sin)), b' = round(round(b cos) + round(a sin)).
+  // a' = round(round(a cos) - round(b sin)), b' = round(round(b cos) + round(a sin)). Keys, so turned, and
+  // values go to their rows of the pools.
   void (*qk_norm_rope)(Stream&, const QkNormRope&);
   // Causal by sequence index, scale E^-1/2; query head h reads key head h / (H/G). Scores and softmax f32;
-  // the unnormalised weights exp(s - row maximum) are rounded before they meet v, their sum is not; one round
-  // at the end.
-  void (*attention)(Stream&, const Attention&);
+  // the unnormalised weights exp(s - m) are rounded before they meet v, their sum is not; one round at the
+  // end. Bits are a function of the request's keys and queries alone. The two paths need not agree bit for
+  // bit.
+  void (*attention_prefill)(Stream&, const Attention&);
+  void (*attention_window)(Stream&, const Attention&);
   // y = round(x * round(sigmoid(gate))), gate read from q_gate [T, H * 2E] (second half of each head); x may
   // be y.
   void (*attention_gate)(Stream&, Rows x, Rows q_gate, int head_dim, Rows y);
