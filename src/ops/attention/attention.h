@@ -1,12 +1,16 @@
-// Softmax attention: shape checks and references of Ops::attention, attention_gate and vision_attention.
+// Softmax attention: shape checks and references of Ops::attention_prefill and attention_window (one
+// contract, one reference), attention_gate and vision_attention.
 #pragma once
 
 #include "ops/ops.h"
 
 namespace quire {
 
-// Shapes as in Attention, one format; H a multiple of G; the cache holds at least start + T rows.
+// Shapes as in Attention, one format; H a multiple of G; pages of a multiple of 64 rows.
 void check_attention(const Attention& a);
+// Where the arrays of the requests are in host memory: rows in order, every key that is seen in a page of the
+// pools.
+void check_attention_requests(const Attention& a);
 // x and y [T, H E], q_gate [T, H 2E], one format.
 void check_attention_gate(const Rows& x, const Rows& q_gate, int head_dim, const Rows& y);
 // Shapes as in VisionAttention, one format; D a multiple of heads.

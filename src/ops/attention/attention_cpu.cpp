@@ -3,7 +3,8 @@
 // Plan: a task takes a few query rows of one head and holds their whole score rows [rows, keys] in f32 (L2):
 // scores, then the softmax of each row up to its own last key, then the weighted sum of V, keys in order. No
 // running maximum, so nothing is rescaled and a row's bits depend on the row alone. Text: K and V are used
-// where the cache holds them, queries are widened to f32 once. Vision: one head at a time, K^T and V widened
+// in the pages that hold them (a page is a multiple of the 4 keys of a tile of scores, so that placement does
+// not change a bit), queries are widened to f32 once. Vision: one head at a time, K^T and V widened
 // to f32 once for all queries, keys as lanes: with E = 64 the lane sums of a dot product would cost more than
 // the product. FLOP: 4 T keys E a head, the wall for pages; bytes for a decode step: K and V once.
 #include <cmath>
@@ -43,10 +44,21 @@ float softmax_weights(float* scores, std::int64_t n) {
   return sum(total);
 }
 
+// Rows that stand in pages: row j is row j % size of page j / size.
+template <typename V>
+struct Pages {
+  const V* rows;
+  std::int64_t stride;
+  std::int64_t size;          // at least the number of rows when there is no table
+  const std::int32_t* table;  // of page numbers; nullptr: the only page is the first
+
+  const V* page(std::int64_t i) const { return rows + (table ? table[i] : i) * size * stride; }
+};
+
 // R rows of weights times V: emit(row, column, vector, lanes). Row r sums its first n[r] keys in order.
 template <int R, typename V, typename Emit>
-void weighted_sum(const float* weights, std::int64_t weights_stride, const std::int64_t* n, const V* v,
-                  std::int64_t v_stride, std::int64_t E, Emit emit) {
+void weighted_sum(const float* weights, std::int64_t weights_stride, const std::int64_t* n, const Pages<V>& v,
+                  std::int64_t E, Emit emit) {
   std::int64_t common = n[0], longest = n[0];
   for (int r = 1; r < R; ++r) {
     common = std::min(common, n[r]);
@@ -58,16 +70,19 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
     for (int r = 0; r < R; ++r) {
       for (int c = 0; c < kN; ++c) acc[r][c] = zero();
     }
-    for (std::int64_t j = 0; j < longest; ++j) {
-      Vf value[kN];
-      for (int c = 0; c < kN; ++c) {
-        const V* p = v + j * v_stride + e + c * kLanes;
-        value[c] = kN == 1 ? load_lanes(p, lanes) : load(p);
-      }
-      for (int r = 0; r < R; ++r) {
-        if (j >= common && j >= n[r]) continue;
-        const Vf w = set1(weights[r * weights_stride + j]);
-        for (int c = 0; c < kN; ++c) acc[r][c] = fma(w, value[c], acc[r][c]);
+    for (std::int64_t page = 0; page * v.size < longest; ++page) {
+      const std::int64_t end = std::min(longest, (page + 1) * v.size);
+      const V* p = v.page(page) + e;
+      for (std::int64_t j = page * v.size; j < end; ++j, p += v.stride) {
+        Vf value[kN];
+        for (int c = 0; c < kN; ++c) {
+          value[c] = kN == 1 ? load_lanes(p + c * kLanes, lanes) : load(p + c * kLanes);
+        }
+        for (int r = 0; r < R; ++r) {
+          if (j >= common && j >= n[r]) continue;
+          const Vf w = set1(weights[r * weights_stride + j]);
+          for (int c = 0; c < kN; ++c) acc[r][c] = fma(w, value[c], acc[r][c]);
+        }
       }
     }
     for (int r = 0; r < R; ++r) {
@@ -84,8 +99,7 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
 // Softmax and weighted sum of `rows` score rows, row i over its first first_keys + i * more_keys keys.
 template <typename T, typename V>
 void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, std::int64_t first_keys,
-                 std::int64_t more_keys, const V* v, std::int64_t v_stride, std::int64_t E, T* out,
-                 std::int64_t out_stride) {
+                 std::int64_t more_keys, const Pages<V>& v, std::int64_t E, T* out, std::int64_t out_stride) {
   const auto tile = [&](auto tile_rows, std::int64_t i0) {
     constexpr int kR = decltype(tile_rows)::value;
     std::int64_t n[kR];
@@ -94,7 +108,7 @@ void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, s
       n[r] = first_keys + (i0 + r) * more_keys;
       total[r] = softmax_weights<T>(scores + (i0 + r) * scores_stride, n[r]);
     }
-    weighted_sum<kR>(scores + i0 * scores_stride, scores_stride, n, v, v_stride, E,
+    weighted_sum<kR>(scores + i0 * scores_stride, scores_stride, n, v, E,
                      [&](int r, std::int64_t e, Vf acc, int lanes) {
                        store_lanes(out + (i0 + r) * out_stride + e, div(acc, set1(total[r])), lanes);
                      });
@@ -104,37 +118,64 @@ void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, s
   for (; i < rows; ++i) tile(std::integral_constant<int, 1>{}, i);
 }
 
-}  // namespace
+// Rows i0 .. i0 + rows - 1 of request r in head h. `scores` has room for so many score rows, `q` for so many
+// queries.
+template <typename A>
+void attend(const Attention& a, std::int32_t r, std::int64_t i0, std::int64_t rows, std::int64_t h,
+            float* scores, std::int64_t stride, float* q) {
+  const std::int64_t E = a.head_dim, group = a.q.cols / a.kv.k.cols, column = h / group * E;
+  const std::int64_t P = a.kv.page_size, first = a.requests.first_row[r] + i0;
+  const std::int64_t keys = a.requests.start[r] + i0 + rows;  // seen by the last row
+  const std::int32_t* table = a.kv.block_table + std::int64_t{a.requests.slot[r]} * a.kv.pages_per_slot;
+  const Pages<A> k{row<const A>(a.kv.k, 0) + column, a.kv.k.stride, P, table};
+  const Pages<A> v{row<const A>(a.kv.v, 0) + column, a.kv.v.stride, P, table};
+  const float scale = 1.0f / std::sqrt(static_cast<float>(E));
+  for (std::int64_t i = 0; i < rows; ++i) widen_row(row<const A>(a.q, first + i) + h * E, E, q + i * E);
+  for (std::int64_t page = 0; page * P < keys; ++page) {
+    float* const to = scores + page * P;
+    dot_block(q, E, rows, k.page(page), k.stride, std::min(P, keys - page * P), E,
+              [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
+                store4(to + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
+              });
+  }
+  finish_rows(scores, stride, rows, keys - rows + 1, 1, v, E, row<A>(a.out, first) + h * E, a.out.stride);
+}
 
 void attention(Stream& s, const Attention& a) {
   check_attention(a);
-  const std::int64_t T = a.q.rows, E = a.head_dim;
-  if (T == 0) return;
-  const std::int64_t heads = a.q.cols / E, group = heads / (a.kv.k.cols / E);
-  const std::int64_t stride = round_up(a.start + T, kLanes);  // of a score row
-  const std::int64_t per_worker = kTaskRows * (stride + E);   // scores, then the queries in f32
+  check_attention_requests(a);
+  const Requests& all = a.requests;
+  const std::int64_t heads = a.q.cols / a.head_dim;
+  const std::int64_t tiles = (all.longest + kTaskRows - 1) / kTaskRows;  // of a request
+  std::int64_t keys = 0;
+  for (std::int32_t r = 0; r < all.count; ++r) {
+    const std::int32_t rows = all.first_row[r + 1] - all.first_row[r];
+    if (rows > 0) keys = std::max<std::int64_t>(keys, all.start[r] + rows);
+  }
+  const std::int64_t stride = round_up(keys, kLanes);                 // of a score row
+  const std::int64_t per_worker = kTaskRows * (stride + a.head_dim);  // scores, then the queries in f32
   float* scratch = reinterpret_cast<float*>(
       s.scratch_bytes(static_cast<std::size_t>(per_worker * s.threads->size()) * sizeof(float)));
-  const float scale = 1.0f / std::sqrt(static_cast<float>(E));
   with_type(a.q.format, [&](auto t) {
-    using A = decltype(t);
-    const std::int64_t tiles = (T + kTaskRows - 1) / kTaskRows;
-    s.threads->parallel_for(heads * tiles, [&](std::int64_t task, int worker) {
+    s.threads->parallel_for(all.count * heads * tiles, [&](std::int64_t task, int worker) {
+      const auto r = static_cast<std::int32_t>(task / heads % all.count);
+      const std::int64_t i0 = (tiles - 1 - task / heads / all.count) * kTaskRows;  // longest first
+      const std::int64_t rows =
+          std::min<std::int64_t>(kTaskRows, all.first_row[r + 1] - all.first_row[r] - i0);
+      if (rows <= 0) return;
       float* scores = scratch + per_worker * worker;
-      float* q = scores + kTaskRows * stride;
-      const std::int64_t h = task % heads, i0 = (tiles - 1 - task / heads) * kTaskRows;  // longest first
-      const std::int64_t rows = std::min(kTaskRows, T - i0), column = h / group * E;
-      for (std::int64_t i = 0; i < rows; ++i) {
-        widen_row(row<const A>(a.q, i0 + i) + h * E, E, q + i * E);
-      }
-      dot_block(q, E, rows, row<const A>(a.kv.k, 0) + column, a.kv.k.stride, a.start + i0 + rows, E,
-                [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
-                  store4(scores + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
-                });
-      finish_rows(scores, stride, rows, a.start + i0 + 1, 1, row<const A>(a.kv.v, 0) + column, a.kv.v.stride,
-                  E, row<A>(a.out, i0) + h * E, a.out.stride);
+      attend<decltype(t)>(a, r, i0, rows, task % heads, scores, stride, scores + kTaskRows * stride);
     });
   });
+}
+
+}  // namespace
+
+void attention_prefill(Stream& s, const Attention& a) {
+  attention(s, a);
+}
+void attention_window(Stream& s, const Attention& a) {
+  attention(s, a);
 }
 
 void attention_gate(Stream& s, Rows x, Rows q_gate, int head_dim, Rows y) {
@@ -239,8 +280,8 @@ void vision_attention(Stream& s, const VisionAttention& a) {
           }
           for (; i < rows; ++i) score_tile<1>(q + i * E, k, E, scale, scores + i * padded + j, padded);
         }
-        finish_rows(scores, padded, rows, N, 0, packed.v, v_stride, E, row<A>(a.out, i0) + h * E,
-                    a.out.stride);
+        finish_rows(scores, padded, rows, N, 0, Pages<float>{packed.v, v_stride, N, nullptr}, E,
+                    row<A>(a.out, i0) + h * E, a.out.stride);
       });
     }
   });

@@ -1,6 +1,6 @@
 // Softmax attention for f32 activations, text and vision; this path is for comparing with a reference.
 //   out[t] = sum_j exp(s_j - m) v_j / sum_j exp(s_j - m), s = q k^T E^-1/2
-// Shapes: q, out [T, H E]; k, v [keys, G E].
+// Shapes: q, out [T, H E]; k, v [keys, G E], or in pages of such rows.
 //
 // Bytes: K and V once for each row and head, from L2: that is the wall. FLOP: 4 E keys a row and head.
 //
@@ -8,8 +8,8 @@
 // over E; the block takes the running maximum and sum; a thread sums its columns of V, keys in order.
 //
 // Precision: all f32. A row's order of summation depends on its own number of keys alone.
+#include "ops/attention/attention.h"
 #include "ops/attention/attention_tiles.cuh"
-#include "ops/cuda/launch.h"
 
 namespace quire::cuda {
 namespace {
@@ -27,20 +27,60 @@ __device__ float block_max(float x) {
   return x;
 }
 
-__global__ __launch_bounds__(kThreads) void plain_attention_kernel(const PlainAttention a, float scale) {
+// The keys that a row sees: all, or those of its request up to itself.
+struct AllKeys {
+  int count;
+
+  __device__ AllKeys seen_by(std::int64_t) const { return *this; }
+  __device__ std::int64_t row(int j) const { return j; }
+};
+struct SeenKeys {
+  const std::int32_t* pages;
+  int page_size, count;
+
+  __device__ std::int64_t row(int j) const { return std::int64_t{pages[j / page_size]} * page_size + j % page_size; }
+};
+struct RequestKeys {
+  PagedKeys<float> kv;
+  RequestArrays requests;
+
+  __device__ SeenKeys seen_by(std::int64_t t) const {
+    for (int r = 0; r < requests.count; ++r) {
+      if (t < requests.first_row[r] || t >= requests.first_row[r + 1]) continue;
+      const int count = requests.start[r] + static_cast<int>(t) - requests.first_row[r] + 1;
+      return {kv.pages(requests.slot[r]), kv.page_size, count};
+    }
+    return {nullptr, kv.page_size, 0};
+  }
+};
+
+template <typename Keys>
+struct PlainAttention {
+  Matrix<float> q, k, v, out;
+  Keys keys;
+  std::int64_t group;
+  int head_dim;
+};
+
+template <typename Keys>
+__global__ __launch_bounds__(kThreads) void plain_attention_kernel(const PlainAttention<Keys> a, float scale) {
   __shared__ float query[kMostHeadDim], weights[kTile];
+  let_successor_start();
+  wait_for_predecessor();
   const std::int64_t t = blockIdx.x, h = blockIdx.y;
   const int E = a.head_dim, thread = threadIdx.x;
-  const std::int64_t keys = a.keys + t * a.more_keys, column = h / a.group * E;
+  const std::int64_t column = h / a.group * E;
+  const auto seen = a.keys.seen_by(t);
+  if (seen.count == 0) return;  // nobody's row
   for (int e = thread; e < E; e += kThreads) query[e] = a.q.row(t)[h * E + e];
   __syncthreads();
 
   float m = kMinusInfinity, sum = 0;
   float acc[kMostHeadDim / kThreads] = {};
-  for (std::int64_t first = 0; first < keys; first += kTile) {
-    const int count = static_cast<int>(min(std::int64_t{kTile}, keys - first));
+  for (int first = 0; first < seen.count; first += kTile) {
+    const int count = min(kTile, seen.count - first);
     for (int j = thread / 32; j < count; j += kWarps) {
-      const float* k = a.k.row(first + j) + column;
+      const float* k = a.k.row(seen.row(first + j)) + column;
       float dot = 0;
       for (int e = thread % 32; e < E; e += 32) dot = __fmaf_rn(query[e], k[e], dot);
       dot = warp_sum(dot);
@@ -59,7 +99,7 @@ __global__ __launch_bounds__(kThreads) void plain_attention_kernel(const PlainAt
       const int e = c * kThreads + thread;
       if (e >= E) break;
       acc[c] = __fmul_rn(acc[c], factor);
-      for (int j = 0; j < count; ++j) acc[c] = __fmaf_rn(weights[j], a.v.row(first + j)[column + e], acc[c]);
+      for (int j = 0; j < count; ++j) acc[c] = __fmaf_rn(weights[j], a.v.row(seen.row(first + j))[column + e], acc[c]);
     }
     __syncthreads();  // the weights may be written again
   }
@@ -70,12 +110,40 @@ __global__ __launch_bounds__(kThreads) void plain_attention_kernel(const PlainAt
   }
 }
 
+template <typename Keys>
+void launch_plain(Stream& s, const char* op, const PlainAttention<Keys>& a, std::int64_t rows, std::int64_t heads) {
+  const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(heads));
+  launch(s, op, {.blocks = grid, .threads = kThreads}, plain_attention_kernel<Keys>, a,
+         1.0f / sqrtf(static_cast<float>(a.head_dim)));
+}
+
 }  // namespace
 
-void plain_attention(Stream& s, const PlainAttention& a) {
-  const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(a.heads));
-  plain_attention_kernel<<<grid, kThreads, 0, handle(s)>>>(a, 1.0f / sqrtf(static_cast<float>(a.head_dim)));
-  check_launch("attention");
+void plain_attention(Stream& s, const Attention& a) {
+  launch_plain(s, "attention",
+               PlainAttention<RequestKeys>{.q = matrix<float>(a.q),
+                                           .k = matrix<float>(a.kv.k),
+                                           .v = matrix<float>(a.kv.v),
+                                           .out = matrix<float>(a.out),
+                                           .keys = {paged_keys<float>(a.kv), request_arrays(a.requests)},
+                                           .group = a.q.cols / a.kv.k.cols,
+                                           .head_dim = a.head_dim},
+               a.q.rows, a.q.cols / a.head_dim);
+}
+
+void plain_attention(Stream& s, const VisionAttention& a) {
+  const Matrix<float> qkv = matrix<float>(a.qkv);
+  const std::int64_t D = a.out.cols;
+  const Matrix<float> k{qkv.data + D, qkv.stride}, v{qkv.data + 2 * D, qkv.stride};
+  launch_plain(s, "vision_attention",
+               PlainAttention<AllKeys>{.q = qkv,
+                                       .k = k,
+                                       .v = v,
+                                       .out = matrix<float>(a.out),
+                                       .keys = {static_cast<int>(a.qkv.rows)},
+                                       .group = 1,
+                                       .head_dim = static_cast<int>(D / a.heads)},
+               a.qkv.rows, a.heads);
 }
 
 }  // namespace quire::cuda

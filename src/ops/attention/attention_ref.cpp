@@ -10,16 +10,18 @@
 namespace quire {
 namespace {
 
-// One query against the first `keys` rows of k and v; q, k, v, out are the columns of one head.
-// The weights are rounded relative to the largest score of all keys. A backend rounds them relative to the
-// largest so far, which moves each by at most one rounding.
-void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t keys, const Rows& out) {
+// One query, row t of q and out, against keys row_of(0) .. row_of(keys - 1) of k and v; all are the columns
+// of one head. The weights are rounded relative to the largest score of all keys. A backend rounds them
+// relative to the largest so far, which moves each by at most one rounding.
+template <typename RowOf>
+void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t keys, RowOf row_of,
+            const Rows& out) {
   const std::int64_t E = q.cols;
   const double scale = 1 / std::sqrt(static_cast<double>(E));
   std::vector<double> score(keys);
   for (std::int64_t j = 0; j < keys; ++j) {
     double dot = 0;
-    for (std::int64_t e = 0; e < E; ++e) dot += double{load(q, t, e)} * load(k, j, e);
+    for (std::int64_t e = 0; e < E; ++e) dot += double{load(q, t, e)} * load(k, row_of(j), e);
     score[j] = dot * scale;
   }
   const double highest = *std::max_element(score.begin(), score.end());
@@ -29,7 +31,7 @@ void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::in
     const double weight = std::exp(score[j] - highest);
     const double rounded = round_to(v.format, weight);
     sum += weight;
-    for (std::int64_t e = 0; e < E; ++e) sum_v[e] += rounded * load(v, j, e);
+    for (std::int64_t e = 0; e < E; ++e) sum_v[e] += rounded * load(v, row_of(j), e);
   }
   for (std::int64_t e = 0; e < E; ++e) store(out, t, e, sum_v[e] / sum);
 }
@@ -45,8 +47,39 @@ void check_attention(const Attention& a) {
   check_rows("attention", "out", a.out, T, a.q.cols, a.q.format);
   check_rows("attention", "k", a.kv.k, a.kv.k.rows, kv_cols, a.q.format);
   check_rows("attention", "v", a.kv.v, a.kv.k.rows, kv_cols, a.q.format);
-  QUIRE_CHECK(a.start >= 0 && a.start + T <= a.kv.k.rows,
-              "attention: queries at positions {} + {} with {} cached rows", a.start, T, a.kv.k.rows);
+  QUIRE_CHECK(a.kv.page_size > 0 && a.kv.page_size % 64 == 0,
+              "attention: pages of {} rows, expected a multiple of 64", a.kv.page_size);
+  QUIRE_CHECK(a.kv.k.rows % a.kv.page_size == 0, "attention: {} rows of keys are not pages of {}",
+              a.kv.k.rows, a.kv.page_size);
+  QUIRE_CHECK(a.requests.count >= 0 && a.requests.longest >= 0 && a.kv.pages_per_slot >= 0,
+              "attention: {} requests of at most {} rows with {} pages each", a.requests.count,
+              a.requests.longest, a.kv.pages_per_slot);
+  QUIRE_CHECK(a.requests.count == 0 ||
+                  (a.requests.first_row && a.requests.start && a.requests.slot && a.kv.block_table),
+              "attention: {} requests without first_row, start, slot or block_table", a.requests.count);
+}
+
+void check_attention_requests(const Attention& a) {
+  const Requests& all = a.requests;
+  const std::int64_t P = a.kv.page_size, pages = a.kv.k.rows / P;
+  QUIRE_CHECK(all.count == 0 || (all.first_row[0] >= 0 && all.first_row[all.count] <= a.q.rows),
+              "attention: rows {} to {} of the requests, {} queries", all.first_row[0],
+              all.first_row[all.count], a.q.rows);
+  for (std::int32_t r = 0; r < all.count; ++r) {
+    const std::int64_t rows = std::int64_t{all.first_row[r + 1]} - all.first_row[r];
+    QUIRE_CHECK(rows >= 0 && rows <= all.longest, "attention: request {} has {} rows, expected 0 to {}", r,
+                rows, all.longest);
+    if (rows == 0) continue;
+    const std::int64_t keys = all.start[r] + rows;
+    QUIRE_CHECK(all.start[r] >= 0 && all.slot[r] >= 0 && keys <= a.kv.pages_per_slot * P,
+                "attention: request {} in slot {} has rows from {} to {}, a slot holds {}", r, all.slot[r],
+                all.start[r], keys, a.kv.pages_per_slot * P);
+    for (std::int64_t i = 0; i * P < keys; ++i) {
+      const std::int64_t page = a.kv.block_table[std::int64_t{all.slot[r]} * a.kv.pages_per_slot + i];
+      QUIRE_CHECK(page >= 0 && page < pages, "attention: page {} of slot {} is {}, there are {}", i,
+                  all.slot[r], page, pages);
+    }
+  }
 }
 
 void check_attention_gate(const Rows& x, const Rows& q_gate, int head_dim, const Rows& y) {
@@ -67,12 +100,17 @@ void check_vision_attention(const VisionAttention& a) {
 
 void reference::attention(Stream&, const Attention& a) {
   check_attention(a);
-  const std::int64_t E = a.head_dim, H = a.q.cols / E, G = a.kv.k.cols / E;
-  for (std::int64_t h = 0; h < H; ++h) {
-    const std::int64_t g = h / (H / G);
-    const Rows q = a.q.slice_cols(h * E, E), out = a.out.slice_cols(h * E, E);
-    const Rows k = a.kv.k.slice_cols(g * E, E), v = a.kv.v.slice_cols(g * E, E);
-    for (std::int64_t t = 0; t < q.rows; ++t) attend(q, k, v, t, a.start + t + 1, out);
+  check_attention_requests(a);
+  const std::int64_t E = a.head_dim, H = a.q.cols / E, G = a.kv.k.cols / E, P = a.kv.page_size;
+  for (std::int32_t r = 0; r < a.requests.count; ++r) {
+    const std::int32_t* pages = a.kv.block_table + std::int64_t{a.requests.slot[r]} * a.kv.pages_per_slot;
+    const auto row_of = [&](std::int64_t j) { return pages[j / P] * P + j % P; };
+    for (std::int64_t t = a.requests.first_row[r]; t < a.requests.first_row[r + 1]; ++t)
+      for (std::int64_t h = 0; h < H; ++h) {
+        const std::int64_t g = h / (H / G);
+        attend(a.q.slice_cols(h * E, E), a.kv.k.slice_cols(g * E, E), a.kv.v.slice_cols(g * E, E), t,
+               a.requests.start[r] + (t - a.requests.first_row[r]) + 1, row_of, a.out.slice_cols(h * E, E));
+      }
   }
 }
 
@@ -92,7 +130,9 @@ void reference::vision_attention(Stream&, const VisionAttention& a) {
   for (std::int64_t h = 0; h < a.heads; ++h) {
     const Rows q = a.qkv.slice_cols(h * E, E), k = a.qkv.slice_cols(D + h * E, E),
                v = a.qkv.slice_cols(2 * D + h * E, E), out = a.out.slice_cols(h * E, E);
-    for (std::int64_t t = 0; t < N; ++t) attend(q, k, v, t, N, out);
+    for (std::int64_t t = 0; t < N; ++t)
+      attend(
+          q, k, v, t, N, [](std::int64_t j) { return j; }, out);
   }
 }
 

@@ -1,29 +1,52 @@
-// What the attention kernels share: bf16 tiles in shared memory, their matrix fragments, the plain kernel for
-// f32.
+// What the attention kernels share: pages and requests, bf16 tiles in shared memory, their matrix fragments.
 //
 // A tile is [rows][kE + 8] of bf16 with kE a multiple of 16, zero beyond the head's E columns: rows are 16
 // bytes more than a multiple of 32, so that the eight rows of one 8 x 8 fragment lie in different banks.
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "ops/cuda/common.cuh"
+#include "ops/cuda/launch.h"
 
 namespace quire::cuda {
 
 constexpr float kMinusInfinity = -__builtin_huge_valf();
 
-// Softmax over the keys for f32 activations: head h of the queries reads head h / group of k and v. Row t
-// sees the first keys + t * more_keys rows of k and v. Written for comparing, not for speed.
-struct PlainAttention {
-  Matrix<float> q, k, v, out;
-  std::int64_t rows;
-  std::int64_t heads, group;
-  int head_dim;  // at most kMostHeadDim
-  std::int64_t keys, more_keys;
-};
 constexpr int kMostHeadDim = 256;
-void plain_attention(Stream& s, const PlainAttention& a);
+// f32 activations (attention_f32_cuda.cu): written for comparing, not for speed.
+void plain_attention(Stream& s, const Attention& a);
+void plain_attention(Stream& s, const VisionAttention& a);
+
+inline void check_head_dim(const char* op, std::int64_t head_dim, int most = kMostHeadDim) {
+  if (head_dim <= most) return;
+  throw Error(ErrorCode::unsupported, std::string(op) + ": heads of " + std::to_string(head_dim) +
+                                          " on CUDA, at most " + std::to_string(most));
+}
+
+// KvPages in a kernel.
+template <typename T>
+struct PagedKeys {
+  Matrix<T> k, v;
+  const std::int32_t* block_table;
+  int pages_per_slot, page_size;
+
+  __device__ const std::int32_t* pages(int slot) const { return block_table + std::int64_t{slot} * pages_per_slot; }
+  // Of key j, which lies in that page.
+  __device__ std::int64_t row(int page, int j) const { return std::int64_t{page} * page_size + j % page_size; }
+};
+template <typename T>
+PagedKeys<T> paged_keys(const KvPages& kv) {
+  return {matrix<T>(kv.k), matrix<T>(kv.v), kv.block_table, kv.pages_per_slot, kv.page_size};
+}
+
+// Requests in a kernel.
+struct RequestArrays {
+  const std::int32_t *first_row, *start, *slot;
+  int count;
+};
+inline RequestArrays request_arrays(const Requests& r) { return {r.first_row, r.start, r.slot, r.count}; }
 
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
@@ -38,6 +61,14 @@ __device__ inline void copy_16(bfloat* to, const bfloat* from, const bfloat* any
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
+// The same by groups of copies: until all but the last kMost groups are there.
+__device__ inline void close_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int kMost>
+__device__ inline void wait_for_groups() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
+}
 
 // Whether heads of `x` can be copied 16 bytes at a time.
 inline bool takes_vectors(const Rows& x, std::int64_t head_dim) {
@@ -46,15 +77,18 @@ inline bool takes_vectors(const Rows& x, std::int64_t head_dim) {
 
 // tile[i] = the `columns` elements at row(i), zeros where row(i) is null. `vectors`: every row starts at a
 // multiple of 16 bytes and `columns` is a multiple of 8; the copies are then complete after wait_for_copies
-// and a barrier.
-template <int kE, int kRows, int kThreads, typename Row>
+// and a barrier, with kNow after the barrier alone.
+template <int kE, int kRows, int kThreads, bool kNow = false, typename Row>
 __device__ inline void load_tile(bfloat* tile, int columns, bool vectors, const bfloat* any, Row row) {
   constexpr int kPieces = kE / 8;
   for (int i = threadIdx.x; i < kRows * kPieces; i += kThreads) {
     const int r = i / kPieces, c = i % kPieces * 8;
     const bfloat* from = row(r);
     bfloat* to = tile + r * (kE + 8) + c;
-    if (vectors) {
+    if (vectors && kNow) {
+      const bool exists = from != nullptr && c < columns;
+      *reinterpret_cast<uint4*>(to) = exists ? *reinterpret_cast<const uint4*>(from + c) : uint4{};
+    } else if (vectors) {
       copy_16(to, from != nullptr && c < columns ? from + c : nullptr, any);
     } else {
       for (int j = 0; j < 8; ++j) {

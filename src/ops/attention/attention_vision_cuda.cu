@@ -189,6 +189,8 @@ __global__ __launch_bounds__(kThreads) void vision_attention_kernel(const Vision
   using Block = VisionBlock<kE, kRowTiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   Block& block = *reinterpret_cast<Block*>(shared);
+  let_successor_start();
+  wait_for_predecessor();
   const int head = blockIdx.y, first_row = blockIdx.x * Block::kRows;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = warp * 16 * kRowTiles;
@@ -232,12 +234,9 @@ __global__ __launch_bounds__(kThreads) void vision_attention_kernel(const Vision
 template <int kE, int kRowTiles>
 void launch_vision(Stream& s, const VisionCall& a, int heads) {
   using Block = VisionBlock<kE, kRowTiles>;
-  const auto kernel = vision_attention_kernel<kE, kRowTiles>;
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(Block)),
-        "vision_attention");
   const dim3 grid(blocks(a.patches, Block::kRows), static_cast<unsigned>(heads));
-  kernel<<<grid, kThreads, sizeof(Block), handle(s)>>>(a);
-  check_launch("vision_attention");
+  launch(s, "vision_attention", {.blocks = grid, .threads = kThreads, .shared = sizeof(Block)},
+         vision_attention_kernel<kE, kRowTiles>, a);
 }
 
 void vision_attention_bf16(Stream& s, const VisionAttention& a, std::int64_t head_dim) {
@@ -262,23 +261,10 @@ void vision_attention_bf16(Stream& s, const VisionAttention& a, std::int64_t hea
 void vision_attention(Stream& s, const VisionAttention& a) {
   check_vision_attention(a);
   if (a.qkv.rows == 0) return;
-  const std::int64_t D = a.out.cols, E = D / a.heads;
-  if (E > kMostVisionHeadDim) {
-    throw Error(ErrorCode::unsupported, "vision_attention: heads of " + std::to_string(E) +
-                                            " on CUDA, at most " + std::to_string(kMostVisionHeadDim));
-  }
-  if (a.qkv.format == Format::bf16) return vision_attention_bf16(s, a, E);
-  const Matrix<float> qkv = matrix<float>(a.qkv);
-  plain_attention(s, {.q = qkv,
-                      .k = {qkv.data + D, qkv.stride},
-                      .v = {qkv.data + 2 * D, qkv.stride},
-                      .out = matrix<float>(a.out),
-                      .rows = a.qkv.rows,
-                      .heads = a.heads,
-                      .group = 1,
-                      .head_dim = static_cast<int>(E),
-                      .keys = a.qkv.rows,
-                      .more_keys = 0});
+  const std::int64_t E = a.out.cols / a.heads;
+  check_head_dim("vision_attention", E, kMostVisionHeadDim);
+  if (a.qkv.format == Format::f32) return plain_attention(s, a);
+  vision_attention_bf16(s, a, E);
 }
 
 }  // namespace quire::cuda

@@ -1,5 +1,6 @@
 #include "ops/cuda/on_host.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <tuple>
@@ -7,7 +8,9 @@
 #include <vector>
 
 #include "backend/cuda.h"
+#include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
+#include "ops/rope/rope.h"
 
 namespace quire::cuda {
 namespace {
@@ -17,7 +20,9 @@ constexpr std::size_t kScratchBytes = std::size_t{256} << 20;
 // The operands of one call, on the device. finish() brings them back.
 class Staged {
  public:
-  explicit Staged(Stream& host) : scratch_(kScratchBytes) {
+  // A host stream that names a size of scratch memory gets that.
+  explicit Staged(Stream& host)
+      : scratch_(host.cuda_scratch_bytes ? host.cuda_scratch_bytes : kScratchBytes) {
     stream.threads = host.threads;
     stream.cuda_scratch = scratch_.data();
     stream.cuda_scratch_bytes = scratch_.size();
@@ -41,7 +46,21 @@ class Staged {
     if (x.empty()) return x;
     return {static_cast<T*>(copy(const_cast<std::remove_const_t<T>*>(x.data()), x.size_bytes())), x.size()};
   }
-  KvView operator()(KvView kv) { return {(*this)(kv.k), (*this)(kv.v)}; }
+  const std::int32_t* operator()(const std::int32_t* x, std::int64_t count) {
+    return (*this)(std::span(x, x ? static_cast<std::size_t>(count) : 0)).data();
+  }
+  Requests operator()(Requests r) {
+    r.first_row = (*this)(r.first_row, r.count + 1);
+    r.start = (*this)(r.start, r.count);
+    r.slot = (*this)(r.slot, r.count);
+    return r;
+  }
+  // The pools, and the block tables of the first `slots` slots.
+  KvPages operator()(KvPages kv, std::int64_t slots) {
+    kv.k = (*this)(kv.k), kv.v = (*this)(kv.v);
+    kv.block_table = (*this)(kv.block_table, slots * kv.pages_per_slot);
+    return kv;
+  }
 
   // Row by row, without what stands between rows: it may belong to another operand.
   void finish() {
@@ -150,20 +169,37 @@ void swiglu(Stream& s, Rows gate, Rows up, Rows y) {
   stage.finish();
 }
 
+void rotary(Stream& s, const Rotary& a) {
+  check_rotary(a);
+  Staged stage(s);
+  Rotary d = a;
+  d.position = stage(a.position, 3 * a.rows), d.cos = stage(a.cos), d.sin = stage(a.sin);
+  ops()->rotary(stage.stream, d);
+  stage.finish();
+}
+
 void qk_norm_rope(Stream& s, const QkNormRope& a) {
+  check_qk_norm_rope(a);
+  check_kv_rows(a);
   Staged stage(s);
   QkNormRope d = a;
-  d.q_gate = stage(a.q_gate), d.k = stage(a.k), d.q = stage(a.q);
+  d.q_gate = stage(a.q_gate), d.k = stage(a.k), d.v = stage(a.v), d.q = stage(a.q), d.kv = stage(a.kv, 0);
+  d.kv_row = stage(a.kv_row, a.q.rows);
   d.q_norm = stage(a.q_norm), d.k_norm = stage(a.k_norm), d.cos = stage(a.cos), d.sin = stage(a.sin);
   ops()->qk_norm_rope(stage.stream, d);
   stage.finish();
 }
 
+template <auto Member>
 void attention(Stream& s, const Attention& a) {
+  check_attention(a);
+  check_attention_requests(a);
+  std::int32_t slots = 0;
+  for (std::int32_t r = 0; r < a.requests.count; ++r) slots = std::max(slots, a.requests.slot[r] + 1);
   Staged stage(s);
   Attention d = a;
-  d.q = stage(a.q), d.kv = stage(a.kv), d.out = stage(a.out);
-  ops()->attention(stage.stream, d);
+  d.q = stage(a.q), d.kv = stage(a.kv, slots), d.requests = stage(a.requests), d.out = stage(a.out);
+  (ops()->*Member)(stage.stream, d);
   stage.finish();
 }
 
@@ -194,8 +230,10 @@ constexpr Ops kOnHost = {
     .rms_norm = on_host<&Ops::rms_norm, Rows, std::span<const float>, float, Rows>,
     .add_rms_norm = on_host<&Ops::add_rms_norm, Rows, Rows, std::span<const float>, float, Rows>,
     .swiglu = swiglu,
+    .rotary = rotary,
     .qk_norm_rope = qk_norm_rope,
-    .attention = attention,
+    .attention_prefill = attention<&Ops::attention_prefill>,
+    .attention_window = attention<&Ops::attention_window>,
     .attention_gate = attention_gate,
     .conv1d_silu = on_host<&Ops::conv1d_silu, Rows, std::span<const float>, std::span<float>, Rows>,
     .gdn_gates = on_host<&Ops::gdn_gates, Rows, Rows, std::span<const float>, std::span<const float>,

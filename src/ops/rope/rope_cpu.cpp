@@ -1,4 +1,5 @@
 #include <cmath>
+#include <cstring>
 
 #include "ops/cpu/entries.h"
 #include "ops/cpu/rows.h"
@@ -7,7 +8,7 @@
 namespace quire::QUIRE_ISA {
 namespace {
 
-// The head `x` [E], normalised and rotated to `y` (which may be x).
+// The head `x` [E], normalised and rotated to `y`.
 template <typename T>
 void norm_rope_head(const T* x, const float* w, float eps, const float* cos, const float* sin,
                     std::int64_t half, std::int64_t head_dim, T* y) {
@@ -31,8 +32,14 @@ void norm_rope_head(const T* x, const float* w, float eps, const float* cos, con
 
 }  // namespace
 
+// In double, a few thousand values a step: the reference is as fast as it needs to be.
+void rotary(Stream& s, const Rotary& a) {
+  reference::rotary(s, a);
+}
+
 void qk_norm_rope(Stream& s, const QkNormRope& a) {
   check_qk_norm_rope(a);
+  check_kv_rows(a);
   if (a.q.rows == 0) return;
   const std::int64_t E = a.head_dim;
   const std::int64_t heads = a.q.cols / E, kv_heads = a.k.cols / E;
@@ -43,13 +50,16 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
       const float* cos = a.cos.data() + i * half;
       const float* sin = a.sin.data() + i * half;
       for (std::int64_t h = 0; h < heads; ++h) {
-        norm_rope_head(row<T>(a.q_gate, i) + 2 * h * E, a.q_norm.data(), a.eps, cos, sin, half, E,
+        norm_rope_head(row<const T>(a.q_gate, i) + 2 * h * E, a.q_norm.data(), a.eps, cos, sin, half, E,
                        row<T>(a.q, i) + h * E);
       }
+      const std::int64_t kept = a.kv_row[i];
+      if (kept < 0) return;
       for (std::int64_t h = 0; h < kv_heads; ++h) {
-        T* k = row<T>(a.k, i) + h * E;
-        norm_rope_head(k, a.k_norm.data(), a.eps, cos, sin, half, E, k);
+        norm_rope_head(row<const T>(a.k, i) + h * E, a.k_norm.data(), a.eps, cos, sin, half, E,
+                       row<T>(a.kv.k, kept) + h * E);
       }
+      std::memcpy(row<T>(a.kv.v, kept), row<const T>(a.v, i), static_cast<std::size_t>(a.v.cols) * sizeof(T));
     });
   });
 }

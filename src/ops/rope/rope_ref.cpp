@@ -1,4 +1,5 @@
 #include <cmath>
+#include <vector>
 
 #include "core/error.h"
 #include "ops/check.h"
@@ -8,10 +9,10 @@
 namespace quire {
 namespace {
 
-// One head: `from` columns of `x`, `to` columns of `y` (they may be the same), row t. n is rounded like every
-// rms_norm, and so are the products of the rotation: HF computes them in the activation's type.
-void norm_rope_head(const Rows& x, std::int64_t from, const Rows& y, std::int64_t to, std::int64_t t,
-                    std::span<const float> w, float eps, std::span<const float> cos,
+// One head: row t of `x`, columns from `from` on, to row `row` of `y`, columns from `to` on. n is rounded
+// like every rms_norm, and so are the products of the rotation: HF computes them in the activation's type.
+void norm_rope_head(const Rows& x, std::int64_t t, std::int64_t from, const Rows& y, std::int64_t row,
+                    std::int64_t to, std::span<const float> w, float eps, std::span<const float> cos,
                     std::span<const float> sin) {
   const auto width = static_cast<std::int64_t>(w.size()), half = static_cast<std::int64_t>(cos.size());
   double sum = 0;
@@ -20,17 +21,24 @@ void norm_rope_head(const Rows& x, std::int64_t from, const Rows& y, std::int64_
     sum += v * v;
   }
   const double scale = 1 / std::sqrt(sum / static_cast<double>(width) + eps);
-  for (std::int64_t e = 0; e < width; ++e) store(y, t, to + e, load(x, t, from + e) * scale * (1.0 + w[e]));
+  for (std::int64_t e = 0; e < width; ++e) store(y, row, to + e, load(x, t, from + e) * scale * (1.0 + w[e]));
 
   const Format f = y.format;
   for (std::int64_t i = 0; i < half; ++i) {
-    const float a = load(y, t, to + i), b = load(y, t, to + i + half);
-    store(y, t, to + i, round_to(f, a * cos[i]) - round_to(f, b * sin[i]));
-    store(y, t, to + i + half, round_to(f, b * cos[i]) + round_to(f, a * sin[i]));
+    const float a = load(y, row, to + i), b = load(y, row, to + i + half);
+    store(y, row, to + i, round_to(f, a * cos[i]) - round_to(f, b * sin[i]));
+    store(y, row, to + i + half, round_to(f, b * cos[i]) + round_to(f, a * sin[i]));
   }
 }
 
 }  // namespace
+
+void check_rotary(const Rotary& a) {
+  QUIRE_CHECK(a.dims >= 0 && a.dims % 2 == 0, "rotary: {} rotated dims, expected an even number", a.dims);
+  QUIRE_CHECK(a.rows >= 0 && (a.rows == 0 || a.position), "rotary: {} rows without positions", a.rows);
+  check_size("rotary", "cos", a.cos.size(), a.rows * (a.dims / 2));
+  check_size("rotary", "sin", a.sin.size(), a.rows * (a.dims / 2));
+}
 
 void check_qk_norm_rope(const QkNormRope& a) {
   const std::int64_t T = a.q.rows, E = a.head_dim;
@@ -39,12 +47,24 @@ void check_qk_norm_rope(const QkNormRope& a) {
   check_rows("qk_norm_rope", "q", a.q, T, a.q.cols, a.q.format);
   check_rows("qk_norm_rope", "q_gate", a.q_gate, T, 2 * a.q.cols, a.q.format);
   check_rows("qk_norm_rope", "k", a.k, T, a.k.cols, a.q.format);
+  check_rows("qk_norm_rope", "v", a.v, T, a.k.cols, a.q.format);
+  check_rows("qk_norm_rope", "kv.k", a.kv.k, a.kv.k.rows, a.k.cols, a.q.format);
+  check_rows("qk_norm_rope", "kv.v", a.kv.v, a.kv.k.rows, a.k.cols, a.q.format);
+  QUIRE_CHECK(T == 0 || a.kv_row, "qk_norm_rope: {} rows without kv_row", T);
   check_size("qk_norm_rope", "q_norm", a.q_norm.size(), E);
   check_size("qk_norm_rope", "k_norm", a.k_norm.size(), E);
   check_size("qk_norm_rope", "sin", a.sin.size(), static_cast<std::int64_t>(a.cos.size()));
   const std::int64_t half = T == 0 ? 0 : static_cast<std::int64_t>(a.cos.size()) / T;
   check_size("qk_norm_rope", "cos", a.cos.size(), T * half);
   QUIRE_CHECK(2 * half <= E, "qk_norm_rope: {} rotated dims of a head of {}", 2 * half, E);
+}
+
+void check_kv_rows(const QkNormRope& a) {
+  for (std::int64_t t = 0; t < a.q.rows; ++t) {
+    QUIRE_CHECK(a.kv_row[t] >= -1 && a.kv_row[t] < a.kv.k.rows,
+                "qk_norm_rope: row {} goes to row {} of the cache, expected -1 or less than {}", t,
+                a.kv_row[t], a.kv.k.rows);
+  }
 }
 
 void check_vision_rope(const Rows& qkv, int heads, std::span<const float> cos, std::span<const float> sin) {
@@ -55,16 +75,34 @@ void check_vision_rope(const Rows& qkv, int heads, std::span<const float> cos, s
   check_size("vision_rope", "sin", sin.size(), qkv.rows * (qkv.cols / (6 * heads)));
 }
 
+void reference::rotary(Stream&, const Rotary& a) {
+  check_rotary(a);
+  const int half = a.dims / 2;
+  std::vector<double> frequency;
+  for (int i = 0; i < half; ++i) frequency.push_back(std::pow(a.theta, -2.0 * i / a.dims));
+  for (std::int64_t t = 0; t < a.rows; ++t)
+    for (int i = 0; i < half; ++i) {
+      const int stream = rotary_stream(i, a.section_h, a.section_w);
+      const double angle = a.position[stream * a.rows + t] * frequency[i];
+      a.cos[t * half + i] = round_to(a.format, std::cos(angle));
+      a.sin[t * half + i] = round_to(a.format, std::sin(angle));
+    }
+}
+
 void reference::qk_norm_rope(Stream&, const QkNormRope& a) {
   check_qk_norm_rope(a);
+  check_kv_rows(a);
   const std::int64_t T = a.q.rows, E = a.head_dim;
   for (std::int64_t t = 0; t < T; ++t) {
     const std::size_t half = a.cos.size() / static_cast<std::size_t>(T);
     const auto cos = a.cos.subspan(t * half, half), sin = a.sin.subspan(t * half, half);
     for (std::int64_t h = 0; h < a.q.cols / E; ++h)
-      norm_rope_head(a.q_gate, h * 2 * E, a.q, h * E, t, a.q_norm, a.eps, cos, sin);
+      norm_rope_head(a.q_gate, t, h * 2 * E, a.q, t, h * E, a.q_norm, a.eps, cos, sin);
+    const std::int64_t row = a.kv_row[t];
+    if (row < 0) continue;
     for (std::int64_t g = 0; g < a.k.cols / E; ++g)
-      norm_rope_head(a.k, g * E, a.k, g * E, t, a.k_norm, a.eps, cos, sin);
+      norm_rope_head(a.k, t, g * E, a.kv.k, row, g * E, a.k_norm, a.eps, cos, sin);
+    for (std::int64_t c = 0; c < a.v.cols; ++c) store(a.kv.v, row, c, load(a.v, t, c));
   }
 }
 

@@ -24,14 +24,53 @@ Angles random_angles(Random& random, Format f, std::int64_t n) {
 class Rope : public OpsTest {};
 INSTANTIATE_TEST_SUITE_P(, Rope, each_table_and_format(), case_name);
 
+// Angle i of a row at positions (t, h, w), in double.
+double angle(const std::int32_t (&position)[3], int i, const Rotary& a) {
+  const int stream = i % 3 == 1 && i < 3 * a.section_h ? 1 : i % 3 == 2 && i < 3 * a.section_w ? 2 : 0;
+  return position[stream] * std::pow(a.theta, -2.0 * i / a.dims);
+}
+
+// Far positions too: an angle of 200,000 in f32 would have lost its third digit.
+TEST_P(Rope, RotaryMatchesDouble) {
+  for (const auto& [dims, section_h, section_w] :
+       {std::tuple(64, 11, 10), {2, 0, 0}, {8, 1, 1}, {64, 0, 0}, {0, 0, 0}})
+    for (const std::int64_t T : {0, 1, 3, 70}) {
+      std::vector<std::int32_t> position;
+      for (std::int64_t i = 0; i < 3 * T; ++i)
+        position.push_back(i < T ? static_cast<std::int32_t>(i * 3000)
+                                 : static_cast<std::int32_t>(random.uniform() * 4000));
+      std::vector<float> cos(T * dims / 2, NAN), sin(T * dims / 2, NAN);
+      const Rotary a{.position = position.data(),
+                     .rows = T,
+                     .dims = dims,
+                     .theta = 1e7,
+                     .section_h = section_h,
+                     .section_w = section_w,
+                     .format = format(),
+                     .cos = cos,
+                     .sin = sin};
+      ops().rotary(stream(), a);
+      for (std::int64_t t = 0; t < T; ++t)
+        for (int i = 0; i < dims / 2; ++i) {
+          const double x = angle({position[t], position[T + t], position[2 * T + t]}, i, a);
+          ASSERT_EQ(cos[t * dims / 2 + i], round_to(format(), std::cos(x))) << "row " << t << ", angle " << i;
+          ASSERT_EQ(sin[t * dims / 2 + i], round_to(format(), std::sin(x))) << "row " << t << ", angle " << i;
+        }
+    }
+}
+
 // Two query heads and one key head of 4 dims, of which 2 rotate by 90 degrees: (a, b) becomes (-b, a).
 TEST_P(Rope, ComputesQkByHand) {
   const std::vector<float> q_norm = {0, 0, 0, 1}, k_norm = {1, 0, 0, 0}, cos = {0}, sin = {1};
-  Matrix q(format(), 1, 8), k = matrix(format(), 1, 4, {1, 1, 1, 1});
+  const std::int32_t kv_row[] = {1};
+  Matrix q(format(), 1, 8), pool_k(format(), 3, 4), pool_v(format(), 3, 4);
   ops().qk_norm_rope(stream(),
                      {.q_gate = matrix(format(), 1, 16, {1, 1, -1, 1, 9, 9, 9, 9, 2, -2, 2, 2, 9, 9, 9, 9}),
-                      .k = k,
+                      .k = matrix(format(), 1, 4, {1, 1, 1, 1}),
+                      .v = matrix(format(), 1, 4, {5, 6, 7, 8}),
                       .q = q,
+                      .kv = {.k = pool_k, .v = pool_v},
+                      .kv_row = kv_row,
                       .head_dim = 4,
                       .q_norm = q_norm,
                       .k_norm = k_norm,
@@ -39,7 +78,13 @@ TEST_P(Rope, ComputesQkByHand) {
                       .cos = cos,
                       .sin = sin});
   EXPECT_TRUE(compare(q, std::vector<float>{-1, 1, -1, 2, 1, 1, 1, 2}, rounded_sum(format(), 4)));
-  EXPECT_TRUE(compare(k, std::vector<float>{-1, 2, 1, 1}, rounded_sum(format(), 4)));
+  EXPECT_TRUE(
+      compare(Rows(pool_k).slice_rows(1, 1), std::vector<float>{-1, 2, 1, 1}, rounded_sum(format(), 4)));
+  EXPECT_TRUE(same_bits(Rows(pool_v).slice_rows(1, 1), matrix(format(), 1, 4, {5, 6, 7, 8})));
+  for (const std::int64_t row : {0, 2})
+    for (std::int64_t c = 0; c < 4; ++c) {
+      EXPECT_TRUE(std::isnan(pool_k.get(row, c)) && std::isnan(pool_v.get(row, c))) << row;
+    }
 }
 
 // One patch, two heads of 4 dims, pairs (0, 2) by 90 and (1, 3) by 180 degrees; v stays.
@@ -58,31 +103,54 @@ struct QkShape {
 };
 
 struct QkInputs {
-  Matrix q_gate, k;
+  Matrix q_gate, k, v;
   std::vector<float> q_norm, k_norm;
   Angles angles;
 };
 QkInputs random_inputs(Random& random, Format f, std::int64_t T, QkShape s) {
   return {random_matrix(random, f, T, s.heads * 2 * s.head_dim),
-          random_matrix(random, f, T, s.kv_heads * s.head_dim), normals(random, s.head_dim, 0.3f),
-          normals(random, s.head_dim, 0.3f), random_angles(random, f, T * s.half)};
+          random_matrix(random, f, T, s.kv_heads * s.head_dim),
+          random_matrix(random, f, T, s.kv_heads * s.head_dim),
+          normals(random, s.head_dim, 0.3f),
+          normals(random, s.head_dim, 0.3f),
+          random_angles(random, f, T * s.half)};
 }
-// The rows of q, then of k, side by side.
-Matrix run(decltype(Ops::qk_norm_rope) op, Stream& stream, const QkInputs& in, QkShape s) {
+// The rows of q, of k and of v side by side. Rows go to the cache in reverse; each `dropped`th is not kept.
+Matrix run(decltype(Ops::qk_norm_rope) op, Stream& stream, const QkInputs& in, QkShape s,
+           std::int64_t dropped = 0) {
   const Format f = in.k.format();
   const std::int64_t T = in.k.rows(), q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
-  Matrix out(f, T, q_cols + k_cols);
+  Matrix q(f, T, q_cols), k(f, 2 * T + 1, k_cols, 5), v(f, 2 * T + 1, k_cols);
+  std::vector<std::int32_t> kv_row;
   for (std::int64_t t = 0; t < T; ++t)
-    for (std::int64_t c = 0; c < k_cols; ++c) out.set(t, q_cols + c, in.k.get(t, c));
+    kv_row.push_back(dropped && t % dropped == 0 ? -1 : static_cast<std::int32_t>(2 * (T - t) - 1));
   op(stream, {.q_gate = in.q_gate,
-              .k = Rows(out).slice_cols(q_cols, k_cols),
-              .q = Rows(out).slice_cols(0, q_cols),
+              .k = in.k,
+              .v = in.v,
+              .q = q,
+              .kv = {.k = k, .v = v},
+              .kv_row = kv_row.data(),
               .head_dim = s.head_dim,
               .q_norm = in.q_norm,
               .k_norm = in.k_norm,
               .eps = kEps,
               .cos = in.angles.cos,
               .sin = in.angles.sin});
+  EXPECT_TRUE(q.padding_untouched() && k.padding_untouched() && v.padding_untouched());
+  Matrix out(f, T, q_cols + 2 * k_cols);
+  std::vector<bool> written(2 * T + 1);
+  for (std::int64_t t = 0; t < T; ++t) {
+    for (std::int64_t c = 0; c < q_cols; ++c) out.set(t, c, q.get(t, c));
+    if (kv_row[t] < 0) continue;
+    written[kv_row[t]] = true;
+    for (std::int64_t c = 0; c < k_cols; ++c) {
+      out.set(t, q_cols + c, k.get(kv_row[t], c));
+      out.set(t, q_cols + k_cols + c, v.get(kv_row[t], c));
+    }
+  }
+  for (std::int64_t row = 0; row < 2 * T + 1; ++row)
+    for (std::int64_t c = 0; c < k_cols && !written[row]; ++c)
+      EXPECT_TRUE(std::isnan(k.get(row, c)) && std::isnan(v.get(row, c))) << "wrote row " << row;
   return out;
 }
 
@@ -98,11 +166,12 @@ TEST_P(Rope, QkMatchesReference) {
                           {64, 1, 1, 0}})
     for (std::int64_t T : kRowCounts) {
       const QkInputs in = random_inputs(random, format(), T, s);
-      ASSERT_TRUE(matches(run(ops().qk_norm_rope, stream(), in, s),
-                          run(reference::qk_norm_rope, stream(), in, s),
-                          {.a = format(), .length = s.head_dim, .roundings = 3, .intermediate = 8}))
-          << "T " << T << ", E " << s.head_dim << ", " << s.heads << " / " << s.kv_heads
-          << " heads, rotated pairs " << s.half;
+      for (const std::int64_t dropped : {0, 3})
+        ASSERT_TRUE(matches(run(ops().qk_norm_rope, stream(), in, s, dropped),
+                            run(reference::qk_norm_rope, stream(), in, s, dropped),
+                            {.a = format(), .length = s.head_dim, .roundings = 3, .intermediate = 8}))
+            << "T " << T << ", E " << s.head_dim << ", " << s.heads << " / " << s.kv_heads
+            << " heads, rotated pairs " << s.half << ", dropped " << dropped;
     }
 }
 
@@ -124,6 +193,7 @@ TEST_P(Rope, RowsAreIndependent) {
   EXPECT_TRUE(rows_are_independent(40, [&](Stream& stream, std::span<const std::int64_t> rows) {
     const QkInputs in{gather(all.q_gate, rows),
                       gather(all.k, rows),
+                      gather(all.v, rows),
                       all.q_norm,
                       all.k_norm,
                       {gather(all.angles.cos, s.half, rows), gather(all.angles.sin, s.half, rows)}};
@@ -139,24 +209,48 @@ TEST_P(Rope, RowsAreIndependent) {
 }
 
 TEST_P(Rope, RejectsShapesThatDoNotFit) {
-  Matrix q(format(), 2, 16), k(format(), 2, 8), q_gate(format(), 2, 32), narrow(format(), 2, 31);
+  Matrix q(format(), 2, 16), k(format(), 2, 8), v(format(), 2, 8), q_gate(format(), 2, 32),
+      narrow(format(), 2, 31), seven(format(), 2, 7), pool_k(format(), 4, 8), pool_v(format(), 4, 8);
   const std::vector<float> norm(8), angles(4), odd(5), many(10);
-  const auto call = [&](const Matrix& gate, const std::vector<float>& cos, const std::vector<float>& k_norm) {
-    ops().qk_norm_rope(stream(), {.q_gate = gate,
-                                  .k = k,
-                                  .q = q,
-                                  .head_dim = 8,
-                                  .q_norm = norm,
-                                  .k_norm = k_norm,
-                                  .eps = kEps,
-                                  .cos = cos,
-                                  .sin = cos});
+  const std::int32_t kv_row[] = {3, -1}, past[] = {4, 0}, negative[] = {-2, 0};
+  const QkNormRope fits{.q_gate = q_gate,
+                        .k = k,
+                        .v = v,
+                        .q = q,
+                        .kv = {.k = pool_k, .v = pool_v},
+                        .kv_row = kv_row,
+                        .head_dim = 8,
+                        .q_norm = norm,
+                        .k_norm = norm,
+                        .eps = kEps,
+                        .cos = angles,
+                        .sin = angles};
+  const auto call = [&](auto change) {
+    QkNormRope a = fits;
+    change(a);
+    ops().qk_norm_rope(stream(), a);
   };
-  EXPECT_NO_THROW(call(q_gate, angles, norm));
-  EXPECT_THROW(call(narrow, angles, norm), Error);
-  EXPECT_THROW(call(q_gate, odd, norm), Error);
-  EXPECT_THROW(call(q_gate, many, norm), Error);  // 10 rotated dims of 8
-  EXPECT_THROW(call(q_gate, angles, angles), Error);
+  EXPECT_NO_THROW(call([](QkNormRope&) {}));
+  EXPECT_THROW(call([&](QkNormRope& a) { a.q_gate = narrow; }), Error);
+  EXPECT_THROW(call([&](QkNormRope& a) { a.v = seven; }), Error);
+  EXPECT_THROW(call([&](QkNormRope& a) { a.kv.v = k; }), Error);
+  EXPECT_THROW(call([&](QkNormRope& a) { a.cos = a.sin = odd; }), Error);
+  EXPECT_THROW(call([&](QkNormRope& a) { a.cos = a.sin = many; }), Error) << "10 rotated dims of 8";
+  EXPECT_THROW(call([&](QkNormRope& a) { a.k_norm = angles; }), Error);
+  EXPECT_THROW(call([](QkNormRope& a) { a.kv_row = nullptr; }), Error);
+  EXPECT_THROW(call([&](QkNormRope& a) { a.kv_row = past; }), Error);
+  EXPECT_THROW(call([&](QkNormRope& a) { a.kv_row = negative; }), Error);
+  std::vector<float> cos(4), sin(4);
+  const std::int32_t position[6] = {};
+  EXPECT_NO_THROW(ops().rotary(
+      stream(), {.position = position, .rows = 2, .dims = 4, .theta = 1, .cos = cos, .sin = sin}));
+  EXPECT_THROW(ops().rotary(stream(),
+                            {.position = position, .rows = 2, .dims = 3, .theta = 1, .cos = cos, .sin = sin}),
+               Error);
+  EXPECT_THROW(ops().rotary(stream(),
+                            {.position = position, .rows = 3, .dims = 4, .theta = 1, .cos = cos, .sin = sin}),
+               Error);
+  EXPECT_THROW(ops().rotary(stream(), {.rows = 2, .dims = 4, .theta = 1, .cos = cos, .sin = sin}), Error);
   Matrix qkv(format(), 2, 24);
   EXPECT_THROW(ops().vision_rope(stream(), qkv, 3, angles, angles), Error);
   EXPECT_THROW(ops().vision_rope(stream(), qkv, 2, angles, odd), Error);
