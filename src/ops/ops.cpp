@@ -42,6 +42,7 @@ Rows Rows::slice_cols(std::int64_t begin, std::int64_t count) const {
 const Ops& reference_ops() {
   static constexpr Ops kOps = {
       .name = "reference",
+      .state_order = StateOrder::plain,
       .linear = reference::linear,
       .add = reference::add,
       .convert = reference::convert,
@@ -56,7 +57,7 @@ const Ops& reference_ops() {
       .conv1d_silu = reference::conv1d_silu,
       .gdn_gates = reference::gdn_gates,
       .gdn_prefill = reference::gdn_recurrent,
-      .gdn_window = reference::gdn_recurrent,
+      .gdn_window = reference::gdn_window,
       .gated_rms_norm = reference::gated_rms_norm,
       .argmax = reference::argmax,
       .add_position_embedding = reference::add_position_embedding,

@@ -69,6 +69,18 @@ struct Stream {
 
 enum class Gelu { tanh, erf };
 
+// Which rows of a step belong to which request. The arrays are in the backend's memory, so that a captured
+// graph finds the numbers of each step there; `count` and `longest` size its launches. A request may have no
+// rows (padding). Rows from first_row[count] on belong to nobody: outputs there are unspecified, nothing else
+// is written for them.
+struct Requests {
+  std::int32_t count = 0;                   // R
+  std::int32_t longest = 0;                 // at least the rows of any one request
+  const std::int32_t* first_row = nullptr;  // [R + 1]: request r has rows first_row[r] .. first_row[r+1]-1
+  const std::int32_t* start = nullptr;      // [R]: sequence index of its first row
+  const std::int32_t* slot = nullptr;       // [R]: its slot in the pools
+};
+
 // The keys and values of one sequence in one layer: k and v [capacity, G * E] in A.
 struct KvView {
   Rows k, v;
@@ -92,13 +104,58 @@ struct Attention {
   Rows out;          // [T, H * E]
 };
 
-struct GatedDelta {
-  Rows qkv;  // [T, 2 Hk Ek + Hv Ev] after convolution and SiLU: q | k | v, head-major
+// Dimensions of a Gated-DeltaNet layer.
+struct GdnShape {
   int key_heads = 0, value_heads = 0;  // Hk, Hv; value head h reads key head h / (Hv/Hk)
   int key_dim = 0, value_dim = 0;      // Ek, Ev
-  std::span<const float> g, beta;      // [T, Hv]: log decay (<= 0) and write strength in (0, 1)
-  std::span<float> state;              // [Hv, Ek, Ev], in and out
-  Rows out;                            // [T, Hv Ev]
+
+  std::int64_t key_cols() const { return std::int64_t{key_heads} * key_dim; }
+  std::int64_t value_cols() const { return std::int64_t{value_heads} * value_dim; }
+  std::int64_t conv_cols() const { return 2 * key_cols() + value_cols(); }  // C: q | k | v, each head-major
+  std::int64_t state_floats() const { return value_cols() * key_dim; }
+};
+
+struct GdnPrefill {
+  GdnShape shape;
+  Rows qkv;                        // [T, C] after convolution and SiLU
+  std::span<const float> g, beta;  // [T, Hv]: log decay (<= 0) and write strength in (0, 1)
+  std::span<float> state;          // [Hv, Ek, Ev] in the table's order of a state (state_index), in and out
+  Rows out;                        // [T, Hv Ev]
+};
+
+// Windows of generated tokens go by blocks of kGdnBlock tokens, counted from the first generated one.
+inline constexpr int kGdnBlock = 32;
+inline constexpr int kMostWindow = 16;                        // rows of a request in one step
+inline constexpr int kGdnRing = kGdnBlock + 2 * kMostWindow;  // rows of the ring of records
+constexpr int gdn_conv_rows(int taps) {
+  return taps + kMostWindow;
+}  // rows of the ring of inputs (W taps)
+
+// What every slot keeps in one Gated-DeltaNet layer. Generated token t has ring row t mod kGdnRing and
+// convolution row (t + W - 1) mod gdn_conv_rows(W); the last W-1 tokens of the prompt count as t = -(W-1) ..
+// -1.
+struct GdnSlots {
+  std::span<float> state;  // [slots, Hv, Ek, Ev]: the checkpoint, each in the table's order of a state
+  Rows conv;               // [slots * gdn_conv_rows, C]: rows before the convolution, in A
+  Rows ring_k;             // [slots * kGdnRing, Hk Ek] in A: normalised keys
+  Rows ring_u;             // [slots * kGdnRing, Hv Ev] bf16 or f32: updates
+  Rows ring_g;             // [slots * kGdnRing, Hv] f32: sums of the log decay from the block's start
+};
+
+struct GdnWindow {
+  GdnShape shape;
+  Rows qkv;                                     // [T, C] before the convolution
+  Rows z;                                       // [T, Hv Ev]
+  Rows a, b;                                    // [T, Hv]
+  std::span<const float> conv1d;                // [C, W], the last tap meets the current token
+  std::span<const float> A_log, dt_bias, norm;  // [Hv], [Hv], [Ev]
+  float eps = 0;
+  GdnSlots slots;
+  Requests requests;
+  const std::int32_t* generated = nullptr;  // [R]: t of the request's first row
+  const std::int32_t* previous =
+      nullptr;  // [R]: t of the first row of its step before; its block has the checkpoint
+  Rows out;     // [T, Hv Ev]
 };
 
 struct VisionAttention {
@@ -112,8 +169,15 @@ struct Sampled {
   float logprob = 0;  // natural log of its probability
 };
 
+// How a table lays out the state [Ek, Ev] of a head in memory.
+enum class StateOrder {
+  plain,      // row-major
+  fragments,  // as tensor cores read it (state_index in ops/gdn/gdn.h)
+};
+
 struct Ops {
-  const char* name;  // "reference", "avx2", "avx512"
+  const char* name;  // "reference", "avx2", "avx512", "cuda"
+  StateOrder state_order;
 
   // --- both models -------------------------------------------------------------------------------------
   // y = x W^T + bias, summed in f32 in one order for each (out, in), then + bias, then one round. bias [out]
@@ -147,16 +211,21 @@ struct Ops {
   // be y.
   void (*attention_gate)(Stream&, Rows x, Rows q_gate, int head_dim, Rows y);
   // y[t] = round(silu(sum_j w[:, j] x[t - (W-1) + j])), w [C, W]; rows before the first come from `state`
-  // [W-1, C] (f32), which then holds the last W-1 rows of x.
-  void (*conv1d_silu)(Stream&, Rows x, std::span<const float> w, std::span<float> state, Rows y);
+  // [W-1, C], which then holds the last W-1 rows of x. One format.
+  void (*conv1d_silu)(Stream&, Rows x, std::span<const float> w, Rows state, Rows y);
   // g = -exp(A_log) softplus(a + dt_bias), beta = sigmoid(b); a, b [T, Hv] in A, g, beta [T * Hv] f32.
   void (*gdn_gates)(Stream&, Rows a, Rows b, std::span<const float> A_log, std::span<const float> dt_bias,
                     std::span<float> g, std::span<float> beta);
-  // The gated delta rule. q, k are L2-normalised (sum + 1e-6) and q scaled by Ek^-1/2 in f32; everything f32,
-  // out rounded. Prompt tokens: chunks of 64 counted from the first row (WY form, model-spec 2.5).
-  void (*gdn_prefill)(Stream&, const GatedDelta&);
-  // Generated tokens, one after the other: S <- exp(g) S; S <- S + k beta (v - S^T k)^T; o = S^T q.
-  void (*gdn_window)(Stream&, const GatedDelta&);
+  // The gated delta rule, token by token: S <- exp(g) S; S <- S + k beta (v - S^T k)^T; o = S^T q. q, k are
+  // L2-normalised (sum + 1e-6) and q scaled by Ek^-1/2 in f32. Prompt tokens: chunks of 64 counted from the
+  // first row (WY form, model-spec 2.5), everything f32, out rounded.
+  void (*gdn_prefill)(Stream&, const GdnPrefill&);
+  // Generated tokens, from the rows of the input projections to the gated norm: conv1d_silu, gdn_gates, the
+  // gated delta rule, gated_rms_norm. By blocks: a token reads the checkpoint of its own block and the
+  // records since (ops/gdn/gdn.h has the rule, its order and its rounding points), so that its bits do not
+  // depend on how tokens were cut into windows. Nothing is committed: the next step's `generated` says how
+  // many of these rows count.
+  void (*gdn_window)(Stream&, const GdnWindow&);
   // y = round(w * x / sqrt(mean(x^2) + eps) * silu(z)) for each value head; w [Ev].
   void (*gated_rms_norm)(Stream&, Rows x, Rows z, std::span<const float> w, float eps, Rows y);
   // The most likely token of each row (ties: the lowest id) and its log-probability. logits [T, V] f32.

@@ -9,6 +9,7 @@ namespace quire::QUIRE_ISA {
 
 const Ops kOps = {
     .name = QUIRE_NAME(QUIRE_ISA),
+    .state_order = StateOrder::plain,
     .linear = linear,
     .add = add,
     .convert = convert,

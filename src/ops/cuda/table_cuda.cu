@@ -6,6 +6,7 @@ namespace quire::cuda {
 
 const Ops kOps = {
     .name = "cuda",
+    .state_order = StateOrder::fragments,
     .linear = linear,
     .add = add,
     .convert = convert,
