@@ -60,7 +60,7 @@ const Ops& reference_ops() {
       .attention_gate = reference::attention_gate,
       .conv1d_silu = reference::conv1d_silu,
       .gdn_gates = reference::gdn_gates,
-      .gdn_prefill = reference::gdn_prefill,
+      .gdn_prefill = reference::gdn_recurrent,
       .gdn_window = reference::gdn_window,
       .gated_rms_norm = reference::gated_rms_norm,
       .step_begin = reference::step_begin,

@@ -5,12 +5,12 @@
 
 namespace quire {
 
-// x and y [T, C], one format; w [C, W] with W >= 1; state [W-1, C].
-void check_conv1d_silu(const Rows& x, std::span<const float> w, std::span<float> state, const Rows& y);
+// x and y [T, C], state [W-1, C], one format; w [C, W] with W >= 1.
+void check_conv1d_silu(const Rows& x, std::span<const float> w, const Rows& state, const Rows& y);
 
 namespace reference {
 
-void conv1d_silu(Stream&, Rows x, std::span<const float> w, std::span<float> state, Rows y);
+void conv1d_silu(Stream&, Rows x, std::span<const float> w, Rows state, Rows y);
 
 }  // namespace reference
 }  // namespace quire

@@ -1,4 +1,4 @@
-// y[t] = silu(sum_j w[:, j] x[t - (W-1) + j]), x and y [T, C] bf16 or f32, w [C, W] and state [W-1, C] f32.
+// y[t] = silu(sum_j w[:, j] x[t - (W-1) + j]), x, y [T, C] and state [W-1, C] bf16 or f32, w [C, W] f32.
 // Bytes: x and y once, w and state; about 40 instructions an element for silu. The wall is memory for f32 and
 // instructions for bf16.
 // Plan: a thread is one channel and a run of rows, so that an element is loaded once and w once a run; the
@@ -17,14 +17,13 @@ constexpr std::int64_t kRun = 16;  // rows
 
 template <typename T>
 struct Conv1d {
-  Matrix<T> x, y;
+  Matrix<T> x, y, state;
   const float* w;
-  float* state;
   std::int64_t rows, channels, taps, run;
 
   // Row t of channel c; rows before the first come from the state.
   __device__ float sample(std::int64_t t, std::int64_t c) const {
-    return t < 0 ? state[(t + taps - 1) * channels + c] : to_f32(x.row(t)[c]);
+    return to_f32(t < 0 ? state.row(t + taps - 1)[c] : x.row(t)[c]);
   }
 };
 
@@ -65,6 +64,8 @@ __device__ void convolve_any(const Conv1d<T>& a, std::int64_t c, std::int64_t be
 
 template <typename T, int kTaps>  // 0: any number of taps
 __global__ void __launch_bounds__(kThreads) conv1d_kernel(Conv1d<T> a) {
+  let_successor_start();
+  wait_for_predecessor();
   const std::int64_t c = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= a.channels) return;
   const std::int64_t begin = blockIdx.x * a.run;
@@ -77,13 +78,13 @@ __global__ void __launch_bounds__(kThreads) conv1d_kernel(Conv1d<T> a) {
   if (begin > 0) return;
   // Row j takes the place of row j + rows: upwards, what is still to be read has not been overwritten.
   for (std::int64_t j = 0; j < a.taps - 1; ++j) {
-    a.state[j * a.channels + c] = a.sample(a.rows - (a.taps - 1) + j, c);
+    a.state.row(j)[c] = from_f32<T>(a.sample(a.rows - (a.taps - 1) + j, c));
   }
 }
 
 }  // namespace
 
-void conv1d_silu(Stream& s, Rows x, std::span<const float> w, std::span<float> state, Rows y) {
+void conv1d_silu(Stream& s, Rows x, std::span<const float> w, Rows state, Rows y) {
   check_conv1d_silu(x, w, state, y);
   if (x.rows == 0) return;
   const std::int64_t taps = static_cast<std::int64_t>(w.size()) / x.cols;
@@ -91,14 +92,10 @@ void conv1d_silu(Stream& s, Rows x, std::span<const float> w, std::span<float> s
   const dim3 grid(blocks(x.rows, run), blocks(x.cols, kThreads));
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    const Conv1d<T> a{matrix<T>(x), matrix<T>(y), w.data(), state.data(), x.rows, x.cols, taps, run};
-    if (taps == 4) {
-      conv1d_kernel<T, 4><<<grid, kThreads, 0, handle(s)>>>(a);
-    } else {
-      conv1d_kernel<T, 0><<<grid, kThreads, 0, handle(s)>>>(a);
-    }
+    const Conv1d<T> a{matrix<T>(x), matrix<T>(y), matrix<T>(state), w.data(), x.rows, x.cols, taps, run};
+    launch(s, "conv1d_silu", {.blocks = grid, .threads = kThreads}, taps == 4 ? conv1d_kernel<T, 4> : conv1d_kernel<T, 0>,
+           a);
   });
-  check_launch("conv1d_silu");
 }
 
 }  // namespace quire::cuda

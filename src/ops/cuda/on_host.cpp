@@ -10,6 +10,7 @@
 #include "backend/cuda.h"
 #include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
+#include "ops/gdn/gdn.h"
 #include "ops/rope/rope.h"
 
 namespace quire::cuda {
@@ -209,18 +210,40 @@ void vision_attention(Stream& s, const VisionAttention& a) {
   stage.finish();
 }
 
-template <auto Member>
-void gated_delta(Stream& s, const GatedDelta& a) {
+void gdn_prefill(Stream& s, const GdnPrefill& a) {
   Staged stage(s);
-  GatedDelta d = a;
-  d.qkv = stage(a.qkv), d.g = stage(a.g), d.beta = stage(a.beta), d.state = stage(a.state),
+  GdnPrefill d = a;
+  d.qkv = stage(a.qkv), d.g = stage(a.g), d.beta = stage(a.beta), d.state = stage(a.state);
   d.out = stage(a.out);
-  (ops()->*Member)(stage.stream, d);
+  ops()->gdn_prefill(stage.stream, d);
+  stage.finish();
+}
+
+// Requests can only be checked here, where they are in host memory.
+void gdn_window(Stream& s, const GdnWindow& a) {
+  check_gdn_window(a);
+  check_gdn_requests(a);
+  Staged stage(s);
+  const auto array = [&](const std::int32_t* x, std::int32_t n) {
+    return stage(std::span(x, static_cast<std::size_t>(n))).data();
+  };
+  GdnWindow d = a;
+  d.qkv = stage(a.qkv), d.z = stage(a.z), d.a = stage(a.a), d.b = stage(a.b);
+  d.conv1d = stage(a.conv1d), d.A_log = stage(a.A_log), d.dt_bias = stage(a.dt_bias), d.norm = stage(a.norm);
+  d.slots = {stage(a.slots.state), stage(a.slots.conv), stage(a.slots.ring_k), stage(a.slots.ring_u),
+             stage(a.slots.ring_g)};
+  d.requests.first_row = array(a.requests.first_row, a.requests.count + 1);
+  d.requests.slot = array(a.requests.slot, a.requests.count);
+  d.generated = array(a.generated, a.requests.count);
+  d.previous = array(a.previous, a.requests.count);
+  d.out = stage(a.out);
+  ops()->gdn_window(stage.stream, d);
   stage.finish();
 }
 
 constexpr Ops kOnHost = {
     .name = "cuda",
+    .state_order = StateOrder::fragments,
     .linear = linear,
     .project = project,
     .add = on_host<&Ops::add, Rows, Rows>,
@@ -235,11 +258,11 @@ constexpr Ops kOnHost = {
     .attention_prefill = attention<&Ops::attention_prefill>,
     .attention_window = attention<&Ops::attention_window>,
     .attention_gate = attention_gate,
-    .conv1d_silu = on_host<&Ops::conv1d_silu, Rows, std::span<const float>, std::span<float>, Rows>,
+    .conv1d_silu = on_host<&Ops::conv1d_silu, Rows, std::span<const float>, Rows, Rows>,
     .gdn_gates = on_host<&Ops::gdn_gates, Rows, Rows, std::span<const float>, std::span<const float>,
                          std::span<float>, std::span<float>>,
-    .gdn_prefill = gated_delta<&Ops::gdn_prefill>,
-    .gdn_window = gated_delta<&Ops::gdn_window>,
+    .gdn_prefill = gdn_prefill,
+    .gdn_window = gdn_window,
     .gated_rms_norm = gated_rms_norm,
     .argmax = on_host<&Ops::argmax, Rows, std::span<Sampled>>,
     .add_position_embedding = add_position_embedding,

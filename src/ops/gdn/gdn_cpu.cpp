@@ -1,62 +1,22 @@
-// The gated delta rule on one thread a value head, all in f32.
+// Prompts by the gated delta rule, one thread a value head, all in f32.
 //   S <- exp(g) S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = S^T q        (model-spec 2.4)
-// Window: two passes over the state [Ek, Ev], value dim as lanes; the state (64 KB at 128 x 128) stays in L2.
 // Prefill: chunks of 64 tokens in WY form (model-spec 2.5): within a chunk the corrections U solve
 //   (I + A) U = beta (V - e^b K S),  A_ij = beta_i e^(b_i - b_j) k_i . k_j  for i > j,
 // then O = e^b Q S + (Q K^T e^(b_i - b_j), i >= j) U and S <- e^b_C S + (e^(b_C - b) K)^T U.
-// FLOP a chunk and head: 2 C (C (2 Ek + 1.5 Ev) + 3 Ek Ev); the wall is FMA for prefill, L2 bytes for the
-// window.
+// FLOP a chunk and head: 2 C (C (2 Ek + 1.5 Ev) + 3 Ek Ev); the wall is FMA.
+#include "ops/gdn/gdn_cpu.h"
+
 #include <cmath>
 #include <utility>
 
 #include "ops/cpu/dot_tile.h"
 #include "ops/cpu/entries.h"
-#include "ops/cpu/rows.h"
 #include "ops/gdn/gdn.h"
 
 namespace quire::QUIRE_ISA {
 namespace {
 
 constexpr std::int64_t kChunk = 64;
-
-// y = x / sqrt(sum x^2 + 1e-6) * scale, from the model's format to f32.
-template <typename A>
-void l2_normalise(const A* x, std::int64_t dim, float scale, float* y) {
-  Vf squares = zero();
-  for_lanes(dim, [&](std::int64_t j, int n) {
-    const Vf v = load_lanes(x + j, n);
-    squares = fma(v, v, squares);
-  });
-  const Vf factor = set1(scale / std::sqrt(sum(squares) + 1e-6f));
-  for_lanes(dim, [&](std::int64_t j, int n) { store_lanes(y + j, mul(load_lanes(x + j, n), factor), n); });
-}
-
-// C[i][j] = add C[i][j] + sum_k A[i][k] B[k][j]: B's rows are the lanes, k in order. A(i, k) is a function,
-// so that a scaled or transposed operand needs no copy. Row i sums k < depth(i).
-template <int R, typename GetA, typename Depth>
-void multiply_rows(std::int64_t i0, GetA get_a, Depth depth, const float* b, std::int64_t cols, float* c) {
-  for_lanes(cols, [&](std::int64_t j, int n) {
-    Vf acc[R];
-    for (int r = 0; r < R; ++r) acc[r] = load_lanes(c + (i0 + r) * cols + j, n);
-    std::int64_t longest = 0;
-    for (int r = 0; r < R; ++r) longest = std::max(longest, depth(i0 + r));
-    for (std::int64_t k = 0; k < longest; ++k) {
-      const Vf vb = load_lanes(b + k * cols + j, n);
-      for (int r = 0; r < R; ++r) {
-        if (k < depth(i0 + r)) acc[r] = fma(set1(get_a(i0 + r, k)), vb, acc[r]);
-      }
-    }
-    for (int r = 0; r < R; ++r) store_lanes(c + (i0 + r) * cols + j, acc[r], n);
-  });
-}
-
-template <typename GetA, typename Depth>
-void multiply_add(std::int64_t rows, GetA get_a, Depth depth, const float* b, std::int64_t cols, float* c) {
-  constexpr int kR = 8;
-  std::int64_t i = 0;
-  for (; i + kR <= rows; i += kR) multiply_rows<kR>(i, get_a, depth, b, cols, c);
-  for (; i < rows; ++i) multiply_rows<1>(i, get_a, depth, b, cols, c);
-}
 
 // Scratch of one head's chunk.
 struct Chunk {
@@ -66,40 +26,30 @@ struct Chunk {
                    // k_j on it too
   float *b, *decay;  // [kChunk]: log decay since the chunk's start, and e^b
 
-  static std::int64_t floats(const GatedDelta& a) {
-    return kChunk * (2 * a.key_dim + 2 * a.value_dim + 2 * kChunk + 2);
+  static std::int64_t floats(const GdnPrefill& a) {
+    return kChunk * (2 * a.shape.key_dim + 2 * a.shape.value_dim + 2 * kChunk + 2);
   }
-  Chunk(float* p, const GatedDelta& a) {
+  Chunk(float* p, const GdnPrefill& a) {
     const auto take = [&p](std::int64_t n) { return std::exchange(p, p + n); };
-    q = take(kChunk * a.key_dim), k = take(kChunk * a.key_dim);
-    u = take(kChunk * a.value_dim), o = take(kChunk * a.value_dim);
+    q = take(kChunk * a.shape.key_dim), k = take(kChunk * a.shape.key_dim);
+    u = take(kChunk * a.shape.value_dim), o = take(kChunk * a.shape.value_dim);
     kk = take(kChunk * kChunk), qk = take(kChunk * kChunk);
     b = take(kChunk), decay = take(kChunk);
   }
 };
 
-// Columns of one value head in qkv.
-struct Head {
-  std::int64_t q, k, v;
-  Head(const GatedDelta& a, std::int64_t h) {
-    const std::int64_t key = h / (a.value_heads / a.key_heads) * a.key_dim;
-    const std::int64_t keys = std::int64_t{a.key_heads} * a.key_dim;
-    q = key, k = keys + key, v = 2 * keys + h * a.value_dim;
-  }
-};
-
 // Tokens t0 .. t0+C-1 of value head h: loads, then the two decayed Gram matrices.
 template <typename A>
-void load_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::int64_t C, const Chunk& c) {
-  const Head head(a, h);
-  const std::int64_t Ek = a.key_dim;
+void load_chunk(const GdnPrefill& a, std::int64_t h, std::int64_t t0, std::int64_t C, const Chunk& c) {
+  const HeadColumns head(a.shape, h);
+  const std::int64_t Ek = a.shape.key_dim;
   const float scale = 1.0f / std::sqrt(static_cast<float>(Ek));
   float b = 0;
   for (std::int64_t i = 0; i < C; ++i) {
     const A* x = row<const A>(a.qkv, t0 + i);
     l2_normalise(x + head.q, Ek, scale, c.q + i * Ek);
     l2_normalise(x + head.k, Ek, 1.0f, c.k + i * Ek);
-    b += a.g[static_cast<std::size_t>((t0 + i) * a.value_heads + h)];
+    b += a.g[static_cast<std::size_t>((t0 + i) * a.shape.value_heads + h)];
     c.b[i] = b;
     c.decay[i] = std::exp(b);
   }
@@ -111,7 +61,7 @@ void load_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::int64
   gram(c.k, c.kk);
   gram(c.q, c.qk);
   for (std::int64_t i = 0; i < C; ++i) {
-    const float beta = a.beta[static_cast<std::size_t>((t0 + i) * a.value_heads + h)];
+    const float beta = a.beta[static_cast<std::size_t>((t0 + i) * a.shape.value_heads + h)];
     for (std::int64_t j = 0; j <= i; ++j) {
       const float decay = std::exp(c.b[i] - c.b[j]);
       c.kk[i * kChunk + j] *= beta * decay;
@@ -121,9 +71,9 @@ void load_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::int64
 }
 
 template <typename A>
-void prefill_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::int64_t C, const Chunk& c) {
+void prefill_chunk(const GdnPrefill& a, std::int64_t h, std::int64_t t0, std::int64_t C, const Chunk& c) {
   load_chunk<A>(a, h, t0, C, c);
-  const std::int64_t Ek = a.key_dim, Ev = a.value_dim;
+  const std::int64_t Ek = a.shape.key_dim, Ev = a.shape.value_dim;
   float* S = a.state.data() + h * Ek * Ev;
   const auto whole = [](std::int64_t n) { return [n](std::int64_t) { return n; }; };
 
@@ -134,10 +84,10 @@ void prefill_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::in
       C, [&](std::int64_t i, std::int64_t k) { return c.k[i * Ek + k]; }, whole(Ek), S, Ev, c.u);
   multiply_add(
       C, [&](std::int64_t i, std::int64_t k) { return c.q[i * Ek + k]; }, whole(Ek), S, Ev, c.o);
-  const std::int64_t v_column = Head(a, h).v;
+  const std::int64_t v_column = HeadColumns(a.shape, h).v;
   for (std::int64_t i = 0; i < C; ++i) {
     const Vf decay = set1(c.decay[i]);
-    const Vf beta = set1(a.beta[static_cast<std::size_t>((t0 + i) * a.value_heads + h)]);
+    const Vf beta = set1(a.beta[static_cast<std::size_t>((t0 + i) * a.shape.value_heads + h)]);
     const A* v = row<const A>(a.qkv, t0 + i) + v_column;
     for_lanes(Ev, [&](std::int64_t j, int n) {
       float *u = c.u + i * Ev + j, *o = c.o + i * Ev + j;
@@ -170,43 +120,6 @@ void prefill_chunk(const GatedDelta& a, std::int64_t h, std::int64_t t0, std::in
       Ek, [&](std::int64_t k, std::int64_t i) { return c.k[i * Ek + k]; }, whole(C), c.u, Ev, S);
 }
 
-template <typename A>
-void window_token(const GatedDelta& a, std::int64_t h, std::int64_t t, float* scratch) {
-  const Head head(a, h);
-  const std::int64_t Ek = a.key_dim, Ev = a.value_dim;
-  float *q = scratch, *k = q + Ek, *delta = k + Ek, *o = delta + Ev;
-  const A* x = row<const A>(a.qkv, t);
-  l2_normalise(x + head.q, Ek, 1.0f / std::sqrt(static_cast<float>(Ek)), q);
-  l2_normalise(x + head.k, Ek, 1.0f, k);
-  float* S = a.state.data() + h * Ek * Ev;
-  const auto gate = static_cast<std::size_t>(t * a.value_heads + h);
-  const Vf decay = set1(std::exp(a.g[gate])), beta = set1(a.beta[gate]);
-
-  std::fill(delta, delta + 2 * Ev, 0.0f);  // delta and o
-  for (std::int64_t i = 0; i < Ek; ++i) {
-    const Vf ki = set1(k[i]);
-    for_lanes(Ev, [&](std::int64_t j, int n) {
-      const Vf state = mul(decay, load_lanes(S + i * Ev + j, n));
-      store_lanes(S + i * Ev + j, state, n);
-      store_lanes(delta + j, fma(ki, state, load_lanes(delta + j, n)), n);
-    });
-  }
-  for_lanes(Ev, [&](std::int64_t j, int n) {
-    const Vf v = load_lanes(x + head.v + j, n);
-    store_lanes(delta + j, mul(beta, sub(v, load_lanes(delta + j, n))), n);
-  });
-  for (std::int64_t i = 0; i < Ek; ++i) {
-    const Vf ki = set1(k[i]), qi = set1(q[i]);
-    for_lanes(Ev, [&](std::int64_t j, int n) {
-      const Vf state = fma(ki, load_lanes(delta + j, n), load_lanes(S + i * Ev + j, n));
-      store_lanes(S + i * Ev + j, state, n);
-      store_lanes(o + j, fma(qi, state, load_lanes(o + j, n)), n);
-    });
-  }
-  A* out = row<A>(a.out, t) + h * Ev;
-  for_lanes(Ev, [&](std::int64_t j, int n) { store_lanes(out + j, load_lanes(o + j, n), n); });
-}
-
 }  // namespace
 
 void gdn_gates(Stream& s, Rows a, Rows b, std::span<const float> A_log, std::span<const float> dt_bias,
@@ -226,30 +139,16 @@ void gdn_gates(Stream& s, Rows a, Rows b, std::span<const float> A_log, std::spa
   });
 }
 
-void gdn_prefill(Stream& s, const GatedDelta& a) {
-  check_gated_delta(a);
+void gdn_prefill(Stream& s, const GdnPrefill& a) {
+  check_gdn_prefill(a);
   const std::int64_t floats = Chunk::floats(a);
   float* scratch = reinterpret_cast<float*>(
       s.scratch_bytes(static_cast<std::size_t>(floats * s.threads->size()) * sizeof(float)));
   with_type(a.qkv.format, [&](auto t) {
-    s.threads->parallel_for(a.value_heads, [&](std::int64_t h, int worker) {
+    s.threads->parallel_for(a.shape.value_heads, [&](std::int64_t h, int worker) {
       const Chunk chunk(scratch + floats * worker, a);
       for (std::int64_t t0 = 0; t0 < a.qkv.rows; t0 += kChunk) {
         prefill_chunk<decltype(t)>(a, h, t0, std::min(kChunk, a.qkv.rows - t0), chunk);
-      }
-    });
-  });
-}
-
-void gdn_window(Stream& s, const GatedDelta& a) {
-  check_gated_delta(a);
-  const std::int64_t floats = 2 * (a.key_dim + a.value_dim);
-  float* scratch = reinterpret_cast<float*>(
-      s.scratch_bytes(static_cast<std::size_t>(floats * s.threads->size()) * sizeof(float)));
-  with_type(a.qkv.format, [&](auto t) {
-    s.threads->parallel_for(a.value_heads, [&](std::int64_t h, int worker) {
-      for (std::int64_t i = 0; i < a.qkv.rows; ++i) {
-        window_token<decltype(t)>(a, h, i, scratch + floats * worker);
       }
     });
   });

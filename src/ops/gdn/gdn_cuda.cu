@@ -1,12 +1,7 @@
-// Gated DeltaNet: the gates, prompts in chunks, generated tokens one after the other.
+// Gated DeltaNet: the gates, prompts in chunks.
 //   S <- exp(g) S;  delta = beta (v - S^T k);  S <- S + k delta^T;  o = S^T q        (model-spec 2.4)
-// Shapes: qkv [T, 2 Hk Ek + Hv Ev] and out [T, Hv Ev] bf16 or f32; g, beta [T, Hv] and S [Hv, Ek, Ev] f32.
-//
-// gdn_window
-// Bytes: S twice (4 MB at 32 heads of 128 x 128); FLOP: 6 Ek Ev a token and head. The wall is memory for few
-// tokens, FMA from about 16.
-// Plan: a warp owns 8 columns of one head's S in registers, a lane a quarter of a column; tokens are serial;
-// sums over Ek need two shuffles and no barrier; q, k, v of 8 tokens at a time lie in shared memory.
+// Shapes: qkv [T, 2 Hk Ek + Hv Ev] and out [T, Hv Ev] bf16 or f32; g, beta [T, Hv] and S [Hv, Ek, Ev] f32,
+// in fragments (state_index).
 //
 // gdn_prefill, C = 64 tokens a chunk, b the running sum of g in it, D_ij = exp(b_i - b_j) (model-spec 2.5):
 //   A_ij = beta_i D_ij k_i . k_j for i > j, P_ij = D_ij q_i . k_j for i >= j,
@@ -24,10 +19,8 @@
 
 #include <cuda_pipeline.h>
 
-#include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
-#include "ops/cuda/launch.h"
-#include "ops/gdn/gdn.h"
+#include "ops/gdn/gdn_cuda.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -39,18 +32,18 @@ constexpr int kMostDim = 256;  // of a key head, and of a value head in gdn_pref
 template <typename T>
 __global__ void gates_kernel(Matrix<T> a, Matrix<T> b, const float* A_log, const float* dt_bias,
                              std::int64_t rows, std::int64_t heads, float* g, float* beta) {
+  let_successor_start();
+  wait_for_predecessor();
   const std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= rows * heads) return;
   const std::int64_t t = at / heads, h = at % heads;
-  const float x = __fadd_rn(to_f32(a.row(t)[h]), dt_bias[h]);
-  const float softplus = __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x))));
-  g[at] = -__fmul_rn(expf(A_log[h]), softplus);
+  g[at] = log_decay(to_f32(a.row(t)[h]), A_log[h], dt_bias[h]);
   beta[at] = sigmoid(to_f32(b.row(t)[h]));
 }
 
 // --- what both forms share -------------------------------------------------------------------------------
 
-// GatedDelta in a kernel.
+// GdnPrefill in a kernel.
 template <typename T>
 struct Delta {
   Matrix<T> qkv, out;
@@ -59,18 +52,18 @@ struct Delta {
   int tokens, key_heads, value_heads, key_dim, value_dim;
   float q_scale;
 
-  explicit Delta(const GatedDelta& a)
+  explicit Delta(const GdnPrefill& a)
       : qkv(matrix<T>(a.qkv)),
         out(matrix<T>(a.out)),
         g(a.g.data()),
         beta(a.beta.data()),
         state(a.state.data()),
         tokens(static_cast<int>(a.qkv.rows)),
-        key_heads(a.key_heads),
-        value_heads(a.value_heads),
-        key_dim(a.key_dim),
-        value_dim(a.value_dim),
-        q_scale(1.0f / std::sqrt(static_cast<float>(a.key_dim))) {}
+        key_heads(a.shape.key_heads),
+        value_heads(a.shape.value_heads),
+        key_dim(a.shape.key_dim),
+        value_dim(a.shape.value_dim),
+        q_scale(1.0f / std::sqrt(static_cast<float>(a.shape.key_dim))) {}
 
   __device__ const T* q(std::int64_t t, int h) const {
     return qkv.row(t) + std::int64_t{h / (value_heads / key_heads)} * key_dim;
@@ -80,16 +73,11 @@ struct Delta {
     return qkv.row(t) + std::int64_t{2} * key_heads * key_dim + std::int64_t{h} * value_dim;
   }
   __device__ std::int64_t gate(std::int64_t t, int h) const { return t * value_heads + h; }
-  // [Ek, Ev]
-  __device__ float* state_of(int h) const { return state + std::int64_t{h} * key_dim * value_dim; }
+  // Element (k, v) of S.
+  __device__ float* state_at(int h, int k, int v) const {
+    return state + std::int64_t{h} * key_dim * value_dim + state_index(StateOrder::fragments, key_dim, value_dim, k, v);
+  }
 };
-
-// Elements of S that a thread holds are read at the start and written at the end. Without this the compiler
-// would keep their addresses in registers in between.
-__device__ inline float* recomputed(float* p) {
-  asm volatile("" : "+l"(p));
-  return p;
-}
 
 // y[d * step] = x[d] / sqrt(sum x^2 + 1e-6) * scale for d < dim, then zeros up to `padded`. One warp.
 template <typename T>
@@ -132,110 +120,6 @@ __device__ inline void scale(float (&x)[4][4], float by) {
   }
 }
 
-// --- generated tokens ------------------------------------------------------------------------------------
-
-constexpr int kWindowThreads = 128, kWindowColumns = 32;  // 8 columns a warp, 4 lanes a column
-constexpr int kStaged = 8;                                // tokens
-
-template <int kRows>
-struct WindowTokens {
-  alignas(16) float q[kStaged][kRows], k[kStaged][kRows];  // normalised, zeros from Ek on
-  float v[kStaged][kWindowColumns], decay[kStaged], beta[kStaged];
-};
-
-// Tokens begin .. begin+n-1 of head h, columns from `column` on.
-template <typename T, int kRows>
-__device__ void stage_tokens(const Delta<T>& a, int h, int column, int begin, int n,
-                             WindowTokens<kRows>& to) {
-  const int tid = static_cast<int>(threadIdx.x);
-  for (int i = tid / 32; i < 2 * n; i += kWindowThreads / 32) {
-    const int t = i / 2;
-    if (i % 2 == 0) {
-      l2_normalise(a.q(begin + t, h), a.key_dim, kRows, a.q_scale, to.q[t], 1);
-    } else {
-      l2_normalise(a.k(begin + t, h), a.key_dim, kRows, 1.0f, to.k[t], 1);
-    }
-  }
-  for (int i = tid; i < n * kWindowColumns; i += kWindowThreads) {
-    const int t = i / kWindowColumns, c = i % kWindowColumns;
-    to.v[t][c] = column + c < a.value_dim ? to_f32(a.v(begin + t, h)[column + c]) : 0.0f;
-  }
-  if (tid < n) {
-    to.decay[tid] = expf(a.g[a.gate(begin + tid, h)]);
-    to.beta[tid] = a.beta[a.gate(begin + tid, h)];
-  }
-}
-
-// The sum of partial sums of a column: its lanes are 8 apart.
-__device__ inline float column_sum(const float (&x)[4]) {
-  float sum = __fadd_rn(__fadd_rn(x[0], x[1]), __fadd_rn(x[2], x[3]));
-  sum = __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 8));
-  return __fadd_rn(sum, __shfl_xor_sync(~0u, sum, 16));
-}
-
-// One token: s[b][j] is row 16 b + 4 part + j of the lane's column. Returns o.
-template <int kBlocks>
-__device__ float step(float (&s)[kBlocks][4], const float* q, const float* k, float v, float decay,
-                      float beta) {
-  float old[4] = {}, o[4] = {};
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const float4 k4 = load4(k + 16 * b);
-    const float ks[4] = {k4.x, k4.y, k4.z, k4.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      s[b][j] = __fmul_rn(decay, s[b][j]);
-      old[j] = __fmaf_rn(ks[j], s[b][j], old[j]);
-    }
-  }
-  const float delta = __fmul_rn(beta, __fsub_rn(v, column_sum(old)));
-#pragma unroll
-  for (int b = 0; b < kBlocks; ++b) {
-    const float4 k4 = load4(k + 16 * b), q4 = load4(q + 16 * b);
-    const float ks[4] = {k4.x, k4.y, k4.z, k4.w}, qs[4] = {q4.x, q4.y, q4.z, q4.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      s[b][j] = __fmaf_rn(ks[j], delta, s[b][j]);
-      o[j] = __fmaf_rn(qs[j], s[b][j], o[j]);
-    }
-  }
-  return column_sum(o);
-}
-
-template <typename T, int kBlocks>  // of 16 rows of S
-__global__ void __launch_bounds__(kWindowThreads, 2) window_kernel(Delta<T> a) {
-  __shared__ WindowTokens<16 * kBlocks> x;
-  const int tid = static_cast<int>(threadIdx.x), part = tid % 32 / 8, c = tid / 32 * 8 + tid % 8;
-  const int h = static_cast<int>(blockIdx.x), first = static_cast<int>(blockIdx.y) * kWindowColumns;
-  const int column = first + c;
-  const bool inside = column < a.value_dim;
-  float s[kBlocks][4] = {};
-  // Calls body(element of S, its address) for the lane's elements of S, whose first row is at `state`.
-  const auto for_state = [&](float* state, auto body) {
-#pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        const int d = 16 * b + 4 * part + j;
-        if (inside && d < a.key_dim) body(s[b][j], state + d * a.value_dim);
-      }
-    }
-  };
-  float* state = a.state_of(h) + column;
-  for_state(state, [](float& x, const float* at) { x = *at; });
-  for (int begin = 0; begin < a.tokens; begin += kStaged) {
-    const int n = min(kStaged, a.tokens - begin);
-    __syncthreads();  // the tokens before have been read
-    stage_tokens(a, h, first, begin, n, x);
-    __syncthreads();
-    for (int t = 0; t < n; ++t) {
-      const float o = step(s, x.q[t] + 4 * part, x.k[t] + 4 * part, x.v[t][c], x.decay[t], x.beta[t]);
-      if (inside && part == 0) a.out.row(begin + t)[std::int64_t{h} * a.value_dim + column] = from_f32<T>(o);
-    }
-  }
-  for_state(recomputed(state), [](float x, float* at) { *at = x; });
-}
-
 // --- prompts: a chunk alone ------------------------------------------------------------------------------
 
 constexpr int kChunk = 64;            // tokens; a contract
@@ -249,8 +133,8 @@ constexpr int kSolved = 16;           // tokens that a column of the solve keeps
 struct Prepared {
   int rows, columns;  // Ek up to a multiple of 64, Ev up to one of 32
 
-  explicit Prepared(const GatedDelta& a)
-      : rows((a.key_dim + 63) / 64 * 64), columns((a.value_dim + 31) / 32 * 32) {}
+  explicit Prepared(const GdnPrefill& a)
+      : rows((a.shape.key_dim + 63) / 64 * 64), columns((a.shape.value_dim + 31) / 32 * 32) {}
   __host__ __device__ int pk() const { return rows * 2 * kChunk; }
   __host__ __device__ int u() const { return pk() + kChunk * (kChunk + rows); }
   __host__ __device__ int decay() const { return u() + kChunk * columns; }
@@ -431,6 +315,8 @@ template <typename T>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_kernel(Delta<T> a, Prepared size, int first_token, float* scratch) {
   extern __shared__ __align__(16) float shared[];
+  let_successor_start();
+  wait_for_predecessor();
   const ChunkSpace c(shared, size);
   const int h = static_cast<int>(blockIdx.x), begin = first_token + static_cast<int>(blockIdx.y) * kChunk;
   const int n = min(kChunk, a.tokens - begin);
@@ -509,6 +395,8 @@ __global__ void __launch_bounds__(kChainThreads)
   constexpr int kRows = 64 * kGroups;
   using Ring = Panels<kRows>;
   extern __shared__ __align__(16) float shared[];
+  let_successor_start();
+  wait_for_predecessor();
   float* S = shared + kStages * Ring::kStage;  // [kRows][32], a copy of what threads hold
   float* X = S + kRows * kChainColumns;        // [64][32]
   const int h = static_cast<int>(blockIdx.x), first_column = static_cast<int>(blockIdx.y) * kChainColumns;
@@ -525,7 +413,7 @@ __global__ void __launch_bounds__(kChainThreads)
   };
   // Calls body(element of S, its address) for the thread's elements of S.
   float s[kGroups][4][4] = {};
-  const auto for_state = [&](float* state, auto body) {
+  const auto for_state = [&](auto body) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
 #pragma unroll
@@ -533,13 +421,12 @@ __global__ void __launch_bounds__(kChainThreads)
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
           const int d = 64 * g + row + i, e = first_column + column + j;
-          if (d < a.key_dim && e < a.value_dim) body(s[g][i][j], state + d * a.value_dim + e);
+          if (d < a.key_dim && e < a.value_dim) body(s[g][i][j], a.state_at(h, d, e));
         }
       }
     }
   };
-  float* state = a.state_of(h);
-  for_state(state, [](float& x, const float* at) { x = *at; });
+  for_state([](float& x, const float* at) { x = *at; });
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) keep(S, 64 * g, s[g]);
 
@@ -595,7 +482,7 @@ __global__ void __launch_bounds__(kChainThreads)
       }
     }
   }
-  for_state(recomputed(state), [](float x, float* at) { *at = x; });
+  for_state([](float x, float* at) { *at = x; });
 }
 
 // --- launches --------------------------------------------------------------------------------------------
@@ -604,26 +491,12 @@ __global__ void __launch_bounds__(kChainThreads)
   throw Error(ErrorCode::internal, message);
 }
 
-template <typename T, int kBlocks>
-void launch_window(Stream& s, const Delta<T>& a) {
-  const dim3 grid(static_cast<unsigned>(a.value_heads), blocks(a.value_dim, kWindowColumns));
-  window_kernel<T, kBlocks><<<grid, kWindowThreads, 0, handle(s)>>>(a);
-  check_launch("gdn_window");
-}
-
-template <typename Kernel>
-void allow_shared(Kernel kernel, int bytes) {
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "gdn_prefill");
-}
-
 template <typename T, int kGroups>
 void launch_chain(Stream& s, const Delta<T>& a, const Prepared& size, int first_token, int chunks) {
   constexpr int kBytes = chain_floats<64 * kGroups>() * static_cast<int>(sizeof(float));
   const dim3 grid(static_cast<unsigned>(a.value_heads), blocks(a.value_dim, kChainColumns));
-  allow_shared(chain_kernel<T, kGroups>, kBytes);
-  chain_kernel<T, kGroups><<<grid, kChainThreads, kBytes, handle(s)>>>(
-      a, size, first_token, chunks, static_cast<const float*>(s.cuda_scratch));
-  check_launch("gdn_prefill");
+  launch(s, "gdn_prefill", {.blocks = grid, .threads = kChainThreads, .shared = kBytes}, chain_kernel<T, kGroups>, a, size,
+         first_token, chunks, static_cast<const float*>(s.cuda_scratch));
 }
 
 // Chunks first_token / 64 and on.
@@ -631,10 +504,9 @@ template <typename T>
 void prefill_group(Stream& s, const Delta<T>& a, const Prepared& size, int first_token, int chunks) {
   const int bytes = ChunkSpace::floats(size) * static_cast<int>(sizeof(float));
   const dim3 grid(static_cast<unsigned>(a.value_heads), static_cast<unsigned>(chunks));
-  allow_shared(prepare_kernel<T>, bytes);
-  prepare_kernel<T><<<grid, kPrepareThreads, static_cast<std::size_t>(bytes), handle(s)>>>(
-      a, size, first_token, static_cast<float*>(s.cuda_scratch));
-  check_launch("gdn_prefill");
+  launch(s, "gdn_prefill",
+         {.blocks = grid, .threads = kPrepareThreads, .shared = static_cast<std::size_t>(bytes)}, prepare_kernel<T>, a,
+         size, first_token, static_cast<float*>(s.cuda_scratch));
   switch (size.rows / 64) {
     case 1:
       return launch_chain<T, 1>(s, a, size, first_token, chunks);
@@ -648,12 +520,12 @@ void prefill_group(Stream& s, const Delta<T>& a, const Prepared& size, int first
 }
 
 // How many chunks the scratch memory holds.
-int chunks_at_once(const Stream& s, const GatedDelta& a, const Prepared& size) {
+int chunks_at_once(const Stream& s, const GdnPrefill& a, const Prepared& size) {
   const std::size_t one =
-      sizeof(float) * static_cast<std::size_t>(size.floats()) * static_cast<std::size_t>(a.value_heads);
+      sizeof(float) * static_cast<std::size_t>(size.floats()) * static_cast<std::size_t>(a.shape.value_heads);
   if (s.cuda_scratch_bytes < one) {
     fail("gdn_prefill: " + std::to_string(s.cuda_scratch_bytes) +
-         " bytes of scratch memory, a chunk of 64 tokens of " + std::to_string(a.value_heads) +
+         " bytes of scratch memory, a chunk of 64 tokens of " + std::to_string(a.shape.value_heads) +
          " heads needs " + std::to_string(one));
   }
   return static_cast<int>(std::min<std::size_t>(s.cuda_scratch_bytes / one, kChunksAtOnce));
@@ -668,33 +540,16 @@ void gdn_gates(Stream& s, Rows a, Rows b, std::span<const float> A_log, std::spa
   constexpr int kThreads = 128;
   with_type(a.format, [&](auto t) {
     using T = decltype(t);
-    gates_kernel<<<blocks(a.rows * a.cols, kThreads), kThreads, 0, handle(s)>>>(
-        matrix<T>(a), matrix<T>(b), A_log.data(), dt_bias.data(), a.rows, a.cols, g.data(), beta.data());
-  });
-  check_launch("gdn_gates");
-}
-
-void gdn_window(Stream& s, const GatedDelta& a) {
-  check_gated_delta(a);
-  if (a.key_dim > kMostDim)
-    fail("gdn_window: key heads of " + std::to_string(a.key_dim) + ", expected at most 256");
-  if (a.qkv.rows == 0) return;
-  with_type(a.qkv.format, [&](auto t) {
-    using T = decltype(t);
-    const Delta<T> d(a);
-    if (a.key_dim <= 16) return launch_window<T, 1>(s, d);
-    if (a.key_dim <= 32) return launch_window<T, 2>(s, d);
-    if (a.key_dim <= 64) return launch_window<T, 4>(s, d);
-    if (a.key_dim <= 128) return launch_window<T, 8>(s, d);
-    launch_window<T, 16>(s, d);
+    launch(s, "gdn_gates", {.blocks = blocks(a.rows * a.cols, kThreads), .threads = kThreads}, gates_kernel<T>, matrix<T>(a),
+           matrix<T>(b), A_log.data(), dt_bias.data(), a.rows, a.cols, g.data(), beta.data());
   });
 }
 
-void gdn_prefill(Stream& s, const GatedDelta& a) {
-  check_gated_delta(a);
-  if (a.key_dim > kMostDim || a.value_dim > kMostDim) {
-    fail("gdn_prefill: key heads of " + std::to_string(a.key_dim) + ", value heads of " +
-         std::to_string(a.value_dim) + ", expected at most 256");
+void gdn_prefill(Stream& s, const GdnPrefill& a) {
+  check_gdn_prefill(a);
+  if (a.shape.key_dim > kMostDim || a.shape.value_dim > kMostDim) {
+    fail("gdn_prefill: key heads of " + std::to_string(a.shape.key_dim) + ", value heads of " +
+         std::to_string(a.shape.value_dim) + ", expected at most 256");
   }
   if (a.qkv.rows == 0) return;
   const Prepared size(a);

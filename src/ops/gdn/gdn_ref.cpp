@@ -29,8 +29,9 @@ std::vector<float> l2_normalised(const Rows& x, std::int64_t t, std::int64_t beg
   return y;
 }
 
-Token token(const GatedDelta& a, std::int64_t t, std::int64_t h) {
-  const std::int64_t Hk = a.key_heads, Hv = a.value_heads, Ek = a.key_dim, Ev = a.value_dim;
+Token token(const GdnPrefill& a, std::int64_t t, std::int64_t h) {
+  const std::int64_t Hk = a.shape.key_heads, Hv = a.shape.value_heads, Ek = a.shape.key_dim,
+                     Ev = a.shape.value_dim;
   const std::int64_t key_head = h / (Hv / Hk);
   Token r;
   r.q = l2_normalised(a.qkv, t, key_head * Ek, Ek, 1 / std::sqrt(static_cast<double>(Ek)));
@@ -55,8 +56,8 @@ double read(std::span<const float> S, std::span<const float> x, std::int64_t e) 
   return sum;
 }
 
-std::span<float> state_of(const GatedDelta& a, std::int64_t h) {
-  const auto size = static_cast<std::size_t>(a.key_dim) * a.value_dim;
+std::span<float> state_of(const GdnPrefill& a, std::int64_t h) {
+  const auto size = static_cast<std::size_t>(a.shape.key_dim) * a.shape.value_dim;
   return a.state.subspan(h * size, size);
 }
 
@@ -72,16 +73,22 @@ void check_gdn_gates(const Rows& a, const Rows& b, std::span<const float> A_log,
   check_size("gdn_gates", "beta", beta.size(), a.rows * a.cols);
 }
 
-void check_gated_delta(const GatedDelta& a) {
-  const std::int64_t T = a.qkv.rows, Hk = a.key_heads, Hv = a.value_heads, Ek = a.key_dim, Ev = a.value_dim;
-  QUIRE_CHECK(Hk > 0 && Hv > 0 && Hv % Hk == 0, "gated_delta: {} value heads are no multiple of {} key heads",
-              Hv, Hk);
-  QUIRE_CHECK(Ek > 0 && Ev > 0, "gated_delta: key heads of {}, value heads of {}", Ek, Ev);
-  check_rows("gated_delta", "qkv", a.qkv, T, 2 * Hk * Ek + Hv * Ev, a.qkv.format);
-  check_rows("gated_delta", "out", a.out, T, Hv * Ev, a.qkv.format);
-  check_size("gated_delta", "g", a.g.size(), T * Hv);
-  check_size("gated_delta", "beta", a.beta.size(), T * Hv);
-  check_size("gated_delta", "state", a.state.size(), Hv * Ek * Ev);
+void check_gdn_shape(const char* op, const GdnShape& s) {
+  QUIRE_CHECK(s.key_heads > 0 && s.value_heads > 0 && s.value_heads % s.key_heads == 0,
+              "{}: {} value heads are no multiple of {} key heads", op, s.value_heads, s.key_heads);
+  QUIRE_CHECK(s.key_dim > 0 && s.value_dim > 0,
+              "{}: key heads of {}, value heads of {}, expected positive sizes", op, s.key_dim, s.value_dim);
+}
+
+void check_gdn_prefill(const GdnPrefill& a) {
+  const GdnShape& s = a.shape;
+  const std::int64_t T = a.qkv.rows;
+  check_gdn_shape("gdn_prefill", s);
+  check_rows("gdn_prefill", "qkv", a.qkv, T, s.conv_cols(), a.qkv.format);
+  check_rows("gdn_prefill", "out", a.out, T, s.value_cols(), a.qkv.format);
+  check_size("gdn_prefill", "g", a.g.size(), T * s.value_heads);
+  check_size("gdn_prefill", "beta", a.beta.size(), T * s.value_heads);
+  check_size("gdn_prefill", "state", a.state.size(), s.state_floats());
 }
 
 void reference::gdn_gates(Stream&, Rows a, Rows b, std::span<const float> A_log,
@@ -97,10 +104,10 @@ void reference::gdn_gates(Stream&, Rows a, Rows b, std::span<const float> A_log,
 }
 
 // The state is f32 after every token, so that a sequence may be cut anywhere.
-void reference::gdn_recurrent(Stream&, const GatedDelta& a) {
-  check_gated_delta(a);
-  const std::int64_t Ek = a.key_dim, Ev = a.value_dim;
-  for (std::int64_t h = 0; h < a.value_heads; ++h) {
+void reference::gdn_recurrent(Stream&, const GdnPrefill& a) {
+  check_gdn_prefill(a);
+  const std::int64_t Ek = a.shape.key_dim, Ev = a.shape.value_dim;
+  for (std::int64_t h = 0; h < a.shape.value_heads; ++h) {
     const std::span<float> S = state_of(a, h);
     for (std::int64_t t = 0; t < a.qkv.rows; ++t) {
       const Token x = token(a, t, h);
@@ -119,11 +126,11 @@ void reference::gdn_recurrent(Stream&, const GatedDelta& a) {
 //   delta_i = beta_i (v_i - e^{b_i} S^T k_i - sum_{j<i} D_ij (k_i . k_j) delta_j)
 //   out_i   = e^{b_i} S^T q_i + sum_{j<=i} D_ij (q_i . k_j) delta_j
 //   S       = e^{b_last} S + sum_j e^{b_last - b_j} k_j delta_j^T
-void reference::gdn_chunked(Stream&, const GatedDelta& a) {
-  check_gated_delta(a);
+void reference::gdn_chunked(Stream&, const GdnPrefill& a) {
+  check_gdn_prefill(a);
   constexpr std::int64_t kChunk = 64;
-  const std::int64_t Ek = a.key_dim, Ev = a.value_dim;
-  for (std::int64_t h = 0; h < a.value_heads; ++h) {
+  const std::int64_t Ek = a.shape.key_dim, Ev = a.shape.value_dim;
+  for (std::int64_t h = 0; h < a.shape.value_heads; ++h) {
     const std::span<float> S = state_of(a, h);
     for (std::int64_t begin = 0; begin < a.qkv.rows; begin += kChunk) {
       const std::int64_t n = std::min(kChunk, a.qkv.rows - begin);

@@ -1,32 +1,26 @@
 #include "ops/gdn/gdn.h"
 
-#include "ops/testing.h"
+#include "ops/gdn/window_testing.h"
 
 namespace quire {
 namespace {
 
-class Gdn : public OpsTest {};
-INSTANTIATE_TEST_SUITE_P(, Gdn, each_table_and_format(), case_name);
-
-struct Shape {
-  int Hk, Hv, Ek, Ev;
-};
-
 // One sequence in one layer.
 struct Sequence {
-  Shape shape;
+  GdnShape shape;
   Matrix qkv;
   std::vector<float> g, beta, state;
 };
 
 // A part `forgetting` of the tokens loses much of the state at once; the others keep nearly all of it.
-Sequence random_sequence(Random& random, Format f, Shape s, std::int64_t T, double forgetting = 0.2) {
+Sequence random_sequence(Random& random, Format f, GdnShape s, std::int64_t T, double forgetting = 0.2) {
   Sequence x{s,
-             random_matrix(random, f, T, 2 * s.Hk * s.Ek + s.Hv * s.Ev),
+             random_matrix(random, f, T, 2 * s.key_heads * s.key_dim + s.value_heads * s.value_dim),
              {},
              {},
-             normals(random, std::int64_t{s.Hv} * s.Ek * s.Ev, 1 / std::sqrt(static_cast<float>(s.Ek)))};
-  for (std::int64_t i = 0; i < T * s.Hv; ++i) {
+             normals(random, std::int64_t{s.value_heads} * s.key_dim * s.value_dim,
+                     1 / std::sqrt(static_cast<float>(s.key_dim)))};
+  for (std::int64_t i = 0; i < T * s.value_heads; ++i) {
     x.g.push_back(random.uniform() < forgetting ? random.uniform(-20, 0) : random.uniform(-0.1, 0));
     x.beta.push_back(random.uniform(0, 1));
   }
@@ -38,33 +32,43 @@ struct Result {
   std::vector<float> state;
 };
 
-// `op` over the tokens, in calls of `step` tokens.
-Result run(decltype(Ops::gdn_window) op, Stream& stream, const Sequence& x, std::int64_t step = 1 << 20) {
-  const Shape s = x.shape;
+using PrefillOp = decltype(Ops::gdn_prefill);
+
+// `op` over the tokens, in calls of `step` tokens. `order` is that of its table.
+Result run(PrefillOp op, StateOrder order, Stream& stream, const Sequence& x, std::int64_t step = 1 << 20) {
+  const GdnShape s = x.shape;
   const std::int64_t T = x.qkv.rows();
-  Result r{Matrix(x.qkv.format(), T, std::int64_t{s.Hv} * s.Ev), x.state};
+  std::vector<float> state = reordered(s, x.state, StateOrder::plain, order);
+  Result r{Matrix(x.qkv.format(), T, s.value_cols()), {}};
   std::int64_t t = 0;
   do {
-    const std::int64_t n = std::min(step, T - t);
-    op(stream, {.qkv = Rows(x.qkv).slice_rows(t, n),
-                .key_heads = s.Hk,
-                .value_heads = s.Hv,
-                .key_dim = s.Ek,
-                .value_dim = s.Ev,
-                .g = std::span(x.g).subspan(t * s.Hv, n * s.Hv),
-                .beta = std::span(x.beta).subspan(t * s.Hv, n * s.Hv),
-                .state = r.state,
+    const std::int64_t n = std::min(step, T - t), Hv = s.value_heads;
+    op(stream, {.shape = s,
+                .qkv = Rows(x.qkv).slice_rows(t, n),
+                .g = std::span(x.g).subspan(t * Hv, n * Hv),
+                .beta = std::span(x.beta).subspan(t * Hv, n * Hv),
+                .state = state,
                 .out = Rows(r.out).slice_rows(t, n)});
     t += n;
   } while (t < T);
+  r.state = reordered(s, state, order, StateOrder::plain);
   return r;
 }
+
+class Gdn : public OpsTest {
+ protected:
+  Result prefill(Stream& stream, const Sequence& x, std::int64_t step = 1 << 20) const {
+    return run(ops().gdn_prefill, ops().state_order, stream, x, step);
+  }
+  Result run_plain(PrefillOp op, const Sequence& x) { return run(op, StateOrder::plain, stream(), x); }
+};
+INSTANTIATE_TEST_SUITE_P(, Gdn, each_table_and_format(), case_name);
 
 // A state is carried over T tokens. The delta rule only ever shrinks an error (decay <= 1, the write
 // projects), so each token adds one independent rounding of the state to what sums over Ek bring.
 testing::AssertionResult close(const Result& actual, const Result& expected, const Sequence& x,
                                double decay_error = 0) {
-  const auto length = x.shape.Ek + x.qkv.rows() + static_cast<std::int64_t>(decay_error * decay_error);
+  const auto length = x.shape.key_dim + x.qkv.rows() + static_cast<std::int64_t>(decay_error * decay_error);
   auto same = matches(actual.out, expected.out, {.a = x.qkv.format(), .length = length});
   if (!same) return same << " (out)";
   same = matches(actual.state, expected.state, {.length = length});
@@ -74,7 +78,7 @@ testing::AssertionResult close(const Result& actual, const Result& expected, con
 // In the chunked form the decay from token j to i is exp(b_i - b_j) with b the sum of g since the chunk's
 // start, in f32: an error of u32 |b| in the exponent, in units of u32 here.
 double decay_error(const Sequence& x) {
-  const std::int64_t T = x.qkv.rows(), Hv = x.shape.Hv;
+  const std::int64_t T = x.qkv.rows(), Hv = x.shape.value_heads;
   double largest = 0;
   for (std::int64_t h = 0; h < Hv; ++h) {
     double b = 0;
@@ -98,25 +102,20 @@ TEST_P(Gdn, StoresAndReadsBack) {
       {0, 0, 0, 0},
       {1, 1, 1, 0},
       {0, 0, 0, 0}};
-  for (const auto op : {ops().gdn_prefill, ops().gdn_window}) {
-    const Result r = run(op, stream(), x);
-    const std::vector<float> expected = {3 * scale, 4 * scale, 3 * scale, 4 * scale,
-                                         5 * scale, 6 * scale, 8 * scale, 9 * scale};
-    EXPECT_TRUE(
-        compare(r.out, expected, {.relative = 4e-6 + 2 * unit_roundoff(format()), .cosine_gap = 1e-4}));
-    EXPECT_TRUE(compare(r.state, std::vector<float>{8, 9, 5, 6}, {.relative = 4e-6, .cosine_gap = 1e-10}));
-  }
+  const Result r = prefill(stream(), x);
+  const std::vector<float> expected = {3 * scale, 4 * scale, 3 * scale, 4 * scale,
+                                       5 * scale, 6 * scale, 8 * scale, 9 * scale};
+  EXPECT_TRUE(compare(r.out, expected, {.relative = 4e-6 + 2 * unit_roundoff(format()), .cosine_gap = 1e-4}));
+  EXPECT_TRUE(compare(r.state, std::vector<float>{8, 9, 5, 6}, {.relative = 4e-6, .cosine_gap = 1e-10}));
 }
 
 // Decay halves the state before the old value is read: 0.5 * 8 = 4 stands where 6 is written with strength
 // 0.5, which leaves 4 + 0.5 (6 - 4) = 5, and that is what the query sees.
 TEST_P(Gdn, DecaysThenReadsThenWrites) {
   Sequence x{{1, 1, 1, 1}, matrix(format(), 1, 3, {2, 3, 6}), {-0.69314718f}, {0.5f}, {8}};
-  for (const auto op : {ops().gdn_prefill, ops().gdn_window}) {
-    const Result r = run(op, stream(), x);
-    EXPECT_NEAR(r.state[0], 5, 1e-5);
-    EXPECT_NEAR(r.out.get(0, 0), 5, format() == Format::f32 ? 1e-5 : 0.02);
-  }
+  const Result r = prefill(stream(), x);
+  EXPECT_NEAR(r.state[0], 5, 1e-5);
+  EXPECT_NEAR(r.out.get(0, 0), 5, format() == Format::f32 ? 1e-5 : 0.02);
 }
 
 // Value head h reads key head h / (Hv / Hk).
@@ -126,9 +125,8 @@ TEST_P(Gdn, ValueHeadsShareKeyHeads) {
              {0, 0, 0, 0},
              {1, 1, 1, 1},
              std::vector<float>(8, 0.0f)};
-  for (const auto op : {ops().gdn_prefill, ops().gdn_window})
-    EXPECT_TRUE(compare(run(op, stream(), x).state, std::vector<float>{1, 0, 2, 0, 0, 3, 0, 4},
-                        {.relative = 4e-6, .cosine_gap = 1e-10}));
+  EXPECT_TRUE(compare(prefill(stream(), x).state, std::vector<float>{1, 0, 2, 0, 0, 3, 0, 4},
+                      {.relative = 4e-6, .cosine_gap = 1e-10}));
 }
 
 TEST_P(Gdn, GatesByHand) {
@@ -172,35 +170,33 @@ TEST_P(Gdn, GateRowsAreIndependent) {
   }));
 }
 
-constexpr Shape kShapes[] = {{1, 1, 8, 8}, {1, 2, 16, 24}, {2, 2, 33, 17}, {2, 6, 32, 64}, {1, 2, 128, 128}};
+constexpr GdnShape kShapes[] = {
+    {1, 1, 8, 8}, {1, 2, 16, 24}, {2, 2, 33, 17}, {2, 6, 32, 64}, {1, 2, 128, 128}};
 
-TEST_P(Gdn, PrefillAndWindowMatchTheRecurrence) {
-  for (const Shape s : kShapes)
+TEST_P(Gdn, PrefillMatchesTheRecurrence) {
+  for (const GdnShape s : kShapes)
     for (std::int64_t T : kRowCounts) {
       const Sequence x = random_sequence(random, format(), s, T, T % 2 ? 0.2 : 0);
-      const Result expected = run(reference::gdn_recurrent, stream(), x);
-      ASSERT_TRUE(close(run(ops().gdn_prefill, stream(), x), expected, x, decay_error(x)))
-          << "prefill, T " << T << ", Ek " << s.Ek;
-      ASSERT_TRUE(close(run(ops().gdn_window, stream(), x), expected, x))
-          << "window, T " << T << ", Ek " << s.Ek;
+      const Result expected = run_plain(reference::gdn_recurrent, x);
+      ASSERT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x)))
+          << "prefill, T " << T << ", Ek " << s.key_dim;
     }
 }
 
 // Chunks in WY form and token by token are the same function.
 TEST_P(Gdn, ChunksAgreeWithTheRecurrence) {
-  for (const Shape s : kShapes)
+  for (const GdnShape s : kShapes)
     for (std::int64_t T : {1, 2, 63, 64, 65, 130, 200}) {
       const Sequence x = random_sequence(random, format(), s, T);
-      ASSERT_TRUE(
-          close(run(reference::gdn_chunked, stream(), x), run(reference::gdn_recurrent, stream(), x), x))
-          << "T " << T << ", Ek " << s.Ek;
+      ASSERT_TRUE(close(run_plain(reference::gdn_chunked, x), run_plain(reference::gdn_recurrent, x), x))
+          << "T " << T << ", Ek " << s.key_dim;
     }
 }
 
 // Where the triangular solve is hardest: the same key again and again, written with full strength, never
 // forgotten; then everything forgotten at once; then nothing ever written.
 TEST_P(Gdn, ExtremeGates) {
-  const Shape s{1, 2, 64, 32};
+  const GdnShape s{1, 2, 64, 32};
   Sequence same_key = random_sequence(random, format(), s, 130);
   for (std::int64_t t = 1; t < 130; ++t)
     for (std::int64_t c = 0; c < 128; ++c) same_key.qkv.set(t, c, same_key.qkv.get(0, c));
@@ -217,11 +213,9 @@ TEST_P(Gdn, ExtremeGates) {
   const Sequence* cases[] = {&same_key, &forgetful, &deaf, &zeros};
   for (std::size_t i = 0; i < std::size(cases); ++i) {
     const Sequence& x = *cases[i];
-    const Result expected = run(reference::gdn_recurrent, stream(), x);
-    EXPECT_TRUE(close(run(ops().gdn_prefill, stream(), x), expected, x, decay_error(x)))
-        << "prefill, case " << i;
-    EXPECT_TRUE(close(run(ops().gdn_window, stream(), x), expected, x)) << "window, case " << i;
-    EXPECT_TRUE(close(run(reference::gdn_chunked, stream(), x), expected, x)) << "chunked, case " << i;
+    const Result expected = run_plain(reference::gdn_recurrent, x);
+    EXPECT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x))) << "prefill, case " << i;
+    EXPECT_TRUE(close(run_plain(reference::gdn_chunked, x), expected, x)) << "chunked, case " << i;
   }
 }
 
@@ -229,9 +223,8 @@ TEST_P(Gdn, LargeInputsAreNormalised) {
   Sequence x = random_sequence(random, format(), {1, 2, 64, 32}, 70);
   for (std::int64_t t = 0; t < 70; ++t)
     for (std::int64_t c = 0; c < 128; ++c) x.qkv.set(t, c, 1e4f * x.qkv.get(t, c));
-  const Result expected = run(reference::gdn_recurrent, stream(), x);
-  EXPECT_TRUE(close(run(ops().gdn_prefill, stream(), x), expected, x, decay_error(x)));
-  EXPECT_TRUE(close(run(ops().gdn_window, stream(), x), expected, x));
+  const Result expected = run_plain(reference::gdn_recurrent, x);
+  EXPECT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x)));
 }
 
 testing::AssertionResult same_result(const Result& actual, const Result& expected) {
@@ -239,26 +232,14 @@ testing::AssertionResult same_result(const Result& actual, const Result& expecte
   return out ? same_bits(actual.state, expected.state) : out;
 }
 
-// However the generated tokens are grouped into windows: the same bits of outputs and state.
-TEST_P(Gdn, WindowsMayBeCutAnywhere) {
-  for (const Shape s : {Shape{1, 2, 128, 128}, {2, 2, 33, 17}}) {
-    const Sequence x = random_sequence(random, format(), s, 40);
-    const Result expected = run(ops().gdn_window, stream(1), x, 1);
-    for (int threads : {1, 2, 3})
-      for (std::int64_t step : {1, 2, 3, 5, 8, 16, 40})
-        EXPECT_TRUE(same_result(run(ops().gdn_window, stream(threads), x, step), expected))
-            << threads << " threads, windows of " << step;
-  }
-}
-
 // Prompts are cut at multiples of 64.
 TEST_P(Gdn, PrefillMayBeCutAtChunks) {
-  for (const Shape s : {Shape{1, 2, 128, 128}, {2, 2, 33, 17}}) {
+  for (const GdnShape s : {GdnShape{1, 2, 128, 128}, {2, 2, 33, 17}}) {
     const Sequence x = random_sequence(random, format(), s, 200);
-    const Result expected = run(ops().gdn_prefill, stream(1), x);
+    const Result expected = prefill(stream(1), x);
     for (int threads : {1, 2, 3})
       for (std::int64_t step : {64, 128, 192})
-        EXPECT_TRUE(same_result(run(ops().gdn_prefill, stream(threads), x, step), expected))
+        EXPECT_TRUE(same_result(prefill(stream(threads), x, step), expected))
             << threads << " threads, calls of " << step;
   }
 }
@@ -266,27 +247,23 @@ TEST_P(Gdn, PrefillMayBeCutAtChunks) {
 // Tokens that follow, and how many there are, leave no trace in a prompt's rows.
 TEST_P(Gdn, LaterTokensDoNotMatter) {
   const Sequence x = random_sequence(random, format(), {1, 2, 64, 32}, 130);
-  for (const auto op : {ops().gdn_prefill, ops().gdn_window}) {
-    const Result expected = run(op, stream(), x);
-    for (std::int64_t T : {1, 5, 63, 64, 65, 100}) {
-      std::vector<std::int64_t> rows(T);
-      std::iota(rows.begin(), rows.end(), 0);
-      const Sequence head{x.shape, gather(x.qkv, rows), gather(x.g, 2, rows), gather(x.beta, 2, rows),
-                          x.state};
-      EXPECT_TRUE(same_bits(run(op, stream(), head).out, Rows(expected.out).slice_rows(0, T))) << T;
-    }
+  const Result expected = prefill(stream(), x);
+  for (std::int64_t T : {1, 5, 63, 64, 65, 100}) {
+    std::vector<std::int64_t> rows(T);
+    std::iota(rows.begin(), rows.end(), 0);
+    const Sequence head{x.shape, gather(x.qkv, rows), gather(x.g, 2, rows), gather(x.beta, 2, rows), x.state};
+    EXPECT_TRUE(same_bits(prefill(stream(), head).out, Rows(expected.out).slice_rows(0, T))) << T;
   }
 }
 
 TEST_P(Gdn, RejectsShapesThatDoNotFit) {
   const Sequence good = random_sequence(random, format(), {1, 2, 8, 4}, 3);
-  for (const auto op : {ops().gdn_prefill, ops().gdn_window}) {
-    EXPECT_NO_THROW(run(op, stream(), good));
-    for (const Shape s : {Shape{2, 1, 8, 4}, {0, 2, 8, 4}, {1, 2, 8, 5}, {1, 2, 0, 12}}) {
-      Sequence x = good;
-      x.shape = s;
-      EXPECT_THROW(run(op, stream(), x), Error) << s.Hk << " " << s.Hv << " " << s.Ek << " " << s.Ev;
-    }
+  EXPECT_NO_THROW(prefill(stream(), good));
+  for (const GdnShape s : {GdnShape{2, 1, 8, 4}, {0, 2, 8, 4}, {1, 2, 8, 5}, {1, 2, 0, 12}}) {
+    Sequence x = good;
+    x.shape = s;
+    EXPECT_THROW(prefill(stream(), x), Error)
+        << s.key_heads << " " << s.value_heads << " " << s.key_dim << " " << s.value_dim;
   }
   std::vector<float> two(2), six(6);
   const Matrix a(format(), 3, 2), narrow(format(), 3, 1);

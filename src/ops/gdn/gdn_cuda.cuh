@@ -1,0 +1,103 @@
+// What the kernels of Gated DeltaNet share: the gates, GdnWindow in a kernel.
+#pragma once
+
+#include <string>
+
+#include "ops/cuda/common.cuh"
+#include "ops/cuda/launch.h"
+#include "ops/gdn/gdn.h"
+
+namespace quire::cuda {
+
+constexpr int kGdnDim = 128;  // Ek and Ev
+
+// T: activations, U: ring_u.
+template <typename T, typename U>
+struct Window {
+  Matrix<T> qkv, z, a, b, out, conv, ring_k;
+  Matrix<U> ring_u;
+  Matrix<float> ring_g;
+  const float *conv1d, *A_log, *dt_bias, *norm;
+  float* state;
+  const std::int32_t *first_row, *slot, *generated, *previous;
+  int slots, key_heads, value_heads, taps;
+  float eps;
+  bool vectors;  // rows of qkv, z and out can be read and written 8 bytes at a time
+
+  explicit Window(const GdnWindow& w)
+      : qkv(matrix<T>(w.qkv)),
+        z(matrix<T>(w.z)),
+        a(matrix<T>(w.a)),
+        b(matrix<T>(w.b)),
+        out(matrix<T>(w.out)),
+        conv(matrix<T>(w.slots.conv)),
+        ring_k(matrix<T>(w.slots.ring_k)),
+        ring_u(matrix<U>(w.slots.ring_u)),
+        ring_g(matrix<float>(w.slots.ring_g)),
+        conv1d(w.conv1d.data()),
+        A_log(w.A_log.data()),
+        dt_bias(w.dt_bias.data()),
+        norm(w.norm.data()),
+        state(w.slots.state.data()),
+        first_row(w.requests.first_row),
+        slot(w.requests.slot),
+        generated(w.generated),
+        previous(w.previous),
+        slots(static_cast<int>(w.slots.ring_k.rows / kGdnRing)),
+        key_heads(w.shape.key_heads),
+        value_heads(w.shape.value_heads),
+        taps(static_cast<int>(static_cast<std::int64_t>(w.conv1d.size()) / w.qkv.cols)),
+        eps(w.eps),
+        vectors(aligned(w.qkv, 8) && aligned(w.z, 8) && aligned(w.out, 8)) {}
+
+  // Whether every row begins at a multiple of `bytes`.
+  static bool aligned(const Rows& x, std::int64_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(bytes) == 0 &&
+           x.stride * size_of(x.format) % bytes == 0;
+  }
+
+  __device__ int group() const { return value_heads / key_heads; }
+  __device__ float* state_of(int slot_index, int head) const {
+    return state + (std::int64_t{slot_index} * value_heads + head) * kGdnDim * kGdnDim;
+  }
+  __device__ std::int64_t ring_row(int slot_index, int t) const { return std::int64_t{slot_index} * kGdnRing + t % kGdnRing; }
+  // Where row t of a slot stands in the ring of inputs.
+  __device__ T* conv_row(int slot_index, int t) const {
+    const int size = gdn_conv_rows(taps);
+    return conv.row(std::int64_t{slot_index} * size + (t + taps - 1) % size);
+  }
+};
+
+// What a step does for one request.
+struct Cursor {
+  std::int32_t first_row, rows, slot, start, previous;
+
+  // Past L1: a copy there may be a step old.
+  template <typename Window>
+  __device__ Cursor(const Window& w, int request) {
+    first_row = __ldcg(w.first_row + request);
+    rows = __ldcg(w.first_row + request + 1) - first_row;
+    slot = __ldcg(w.slot + request);
+    start = __ldcg(w.generated + request);
+    previous = __ldcg(w.previous + request);
+  }
+  __device__ bool operator==(const Cursor& o) const {
+    return rows == o.rows && slot == o.slot && start == o.start && previous == o.previous;
+  }
+  // The first token whose record may be read.
+  __device__ int base() const { return previous / kGdnBlock * kGdnBlock; }
+  __device__ bool folds() const { return previous / kGdnBlock != start / kGdnBlock; }
+  // The first token, of the window or after it, that is not in the block of the first.
+  __device__ int boundary() const { return (start / kGdnBlock + 1) * kGdnBlock; }
+};
+
+// log decay and write strength as gdn_gates gives them.
+__device__ inline float log_decay(float a, float A_log, float dt_bias) {
+  const float x = __fadd_rn(a, dt_bias);
+  return -__fmul_rn(expf(A_log), __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x)))));
+}
+
+// For f32 activations: plain, for comparing.
+void gdn_window_f32(Stream& s, const GdnWindow& a);
+
+}  // namespace quire::cuda

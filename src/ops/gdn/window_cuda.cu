@@ -1,0 +1,473 @@
+// gdn_window: windows of generated tokens by the rule of gdn.h, from the rows of the projections to the gated norm.
+// Shapes: qkv [T, 2 Hk 128 + Hv 128], z and out [T, Hv 128], a and b [T, Hv] bf16; a slot: checkpoint [Hv, 128, 128] f32
+// in fragments, rings of 64 records and 20 rows of inputs.
+// Bytes of a request: the checkpoint once (2 MB at 32 heads), 12.4 KB a record read or written, 41 KB a token; again the
+// checkpoint when it folds. FLOP: 4,096 an MMA, 512 MMAs a head for 16 tokens, 512 a fold. The wall is memory.
+// Plan: a block is a request and a value head, a warp 16 of its values, whose part of the checkpoint it holds in
+// registers as fragments: A of the products, accumulators of a fold. Checkpoint and records are on their way before the
+// wait for the kernel before. A thread then has 2 values of every fourth token, from the products to the output.
+// Precision: C and y as two bf16 (hi, lo), everything else f32 between the rounding points. Every sum has one order: MMA
+// over k-steps ascending, hi before lo; substitution by record. A token's bits are the same at every T: all windows go
+// through the same instructions on the same operands, and columns of an MMA are independent.
+#include "ops/cuda/entries.h"
+#include "ops/cuda/mma.cuh"
+#include "ops/gdn/gdn_cuda.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int L = kGdnBlock;
+constexpr int kThreads = 256, kWarps = 8;
+constexpr int kTaps = 4, kPast = kTaps - 1;
+constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
+constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and q of each
+
+template <typename U>
+struct Shared {
+  static constexpr int kUStride = kGdnDim + 16 / static_cast<int>(sizeof(U));
+  alignas(16) bfloat k[kGdnRing][kStride];  // records by ring row, also those of the window
+  alignas(16) U u[kGdnRing][kUStride];
+  alignas(16) bfloat x[2 * kMostWindow][kStride];  // rows 2t: k, 2t + 1: q of token t of the window
+  alignas(16) bfloat v[kMostWindow][kStride];
+  alignas(16) bfloat o[kMostWindow][kStride];
+  alignas(16) bfloat past[kPast][3][kGdnDim];  // rows before the window and before the convolution: q, k, v
+  alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];  // a and f of record, token % 4, token / 4
+  float G[kGdnRing], beta[kMostWindow];
+};
+
+// A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
+using State = float[kGdnDim / 16][2][4];
+
+struct Place {
+  int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  int group = lane / 4, part = lane % 4;  // row of a fragment, its quarter
+  int value = 16 * warp + group;          // the first of the thread's values, the other is 8 further
+};
+
+__device__ inline void load_state(State& s, const float* from, const Place& at) {
+  from += at.warp * 16 * kGdnDim + 4 * at.lane;
+#pragma unroll
+  for (int i = 0; i < kGdnDim / 16; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4 v = load_once(from + i * 256 + half * 128);
+      s[i][0][2 * half] = v.x, s[i][0][2 * half + 1] = v.y;
+      s[i][1][2 * half] = v.z, s[i][1][2 * half + 1] = v.w;
+    }
+  }
+}
+
+__device__ inline void store_state(const State& s, float* to, const Place& at) {
+  to += at.warp * 16 * kGdnDim + 4 * at.lane;
+#pragma unroll
+  for (int i = 0; i < kGdnDim / 16; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      *reinterpret_cast<float4*>(to + i * 256 + half * 128) = {s[i][0][2 * half], s[i][0][2 * half + 1],
+                                                               s[i][1][2 * half], s[i][1][2 * half + 1]};
+    }
+  }
+}
+
+// One block's work: request and value head.
+template <typename U, int kTiles>  // of 4 tokens
+struct Item {
+  using W = Window<bfloat, U>;
+  using Memory = Shared<U>;
+
+  const W& w;
+  Memory& m;
+  const Place at;
+  const int head, key_head;
+  const bool keeps_keys;  // the heads of one key head share k and the inputs of k and q: the first writes them
+
+  __device__ Item(const W& window, Memory& memory, int h)
+      : w(window), m(memory), head(h), key_head(h / window.group()), keeps_keys(h % window.group() == 0) {}
+
+  // The column in qkv of the head's q, k or v.
+  __device__ int column(int part) const {
+    return part == 2 ? (2 * w.key_heads + head) * kGdnDim : (part * w.key_heads + key_head) * kGdnDim;
+  }
+
+  // Checkpoint, records and past inputs, all in the background.
+  __device__ void load_past(const Cursor& c, State& s) const {
+    load_state(s, w.state_of(c.slot, head), at);
+    const int tid = static_cast<int>(threadIdx.x), base = c.base(), records = c.start - base;
+    constexpr int kPieces = 16, kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
+    for (int i = tid; i < records * kOfRecord; i += kThreads) {
+      const int t = base + i / kOfRecord, piece = i % kOfRecord, row = t % kGdnRing;
+      const std::int64_t from = w.ring_row(c.slot, t);
+      if (piece < kPieces) {
+        copy_async<16>(&m.k[row][piece * 8], w.ring_k.row(from) + key_head * kGdnDim + piece * 8);
+      } else {
+        const int e = (piece - kPieces) * 16 / static_cast<int>(sizeof(U));
+        copy_async<16>(&m.u[row][e], w.ring_u.row(from) + head * kGdnDim + e);
+      }
+    }
+    if (tid < records) copy_async<4>(&m.G[(base + tid) % kGdnRing], w.ring_g.row(w.ring_row(c.slot, base + tid)) + head);
+    if (tid < kPast * 3 * kPieces) {
+      const int part = tid / kPieces % 3, i = tid / kPieces / 3, e = tid % kPieces * 8;
+      copy_async<16>(&m.past[i][part][e], w.conv_row(c.slot, c.start - kPast + i) + column(part) + e);
+    }
+  }
+
+  __device__ std::uint32_t load_pair(const bfloat* p) const {
+    if (w.vectors) return *reinterpret_cast<const std::uint32_t*>(p);
+    return static_cast<std::uint32_t>(__bfloat16_as_ushort(p[1])) << 16 | __bfloat16_as_ushort(p[0]);
+  }
+
+  // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring.
+  __device__ void convolve(const Cursor& c) const {
+    constexpr int kPairs = kGdnDim / 2;
+    for (int unit = static_cast<int>(threadIdx.x); unit < 3 * kPairs * kTiles; unit += kThreads) {
+      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;
+      if (first >= c.rows) return;
+      const int col = column(part) + e;
+      std::uint32_t x[kPast + kQuad];
+#pragma unroll
+      for (int i = 0; i < kPast + kQuad; ++i) {
+        const int t = first - kPast + i;
+        x[i] = t < 0         ? *reinterpret_cast<const std::uint32_t*>(&m.past[t + kPast][part][e])
+               : t < c.rows ? load_pair(w.qkv.row(c.first_row + t) + col)
+                            : 0;
+      }
+      const float4 low = *reinterpret_cast<const float4*>(w.conv1d + col * kTaps);
+      const float4 high = *reinterpret_cast<const float4*>(w.conv1d + (col + 1) * kTaps);
+      const float taps[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+#pragma unroll
+      for (int i = 0; i < kQuad; ++i) {
+        const int t = first + i;
+        if (t >= c.rows) break;
+        float sum[2] = {};
+#pragma unroll
+        for (int j = 0; j < kTaps; ++j) {
+          sum[0] = __fmaf_rn(taps[0][j], low_of(x[i + j]), sum[0]);
+          sum[1] = __fmaf_rn(taps[1][j], high_of(x[i + j]), sum[1]);
+        }
+        bfloat* to = part == 2 ? m.v[t] : m.x[2 * t + 1 - part];
+        *reinterpret_cast<std::uint32_t*>(to + e) = pack(silu(sum[0]), silu(sum[1]));
+        if (part == 2 || keeps_keys) {
+          *reinterpret_cast<std::uint32_t*>(w.conv_row(c.slot, c.start + t) + col) = x[i + kPast];
+        }
+      }
+    }
+  }
+
+  // G and beta, by one warp: a lane has a token. The sum is serial.
+  __device__ void gates(const Cursor& c) const {
+    const int i = min(at.lane, c.rows - 1), t = c.start + at.lane;
+    const float g = log_decay(to_f32(w.a.row(c.first_row + i)[head]), w.A_log[head], w.dt_bias[head]);
+    const float beta = sigmoid(to_f32(w.b.row(c.first_row + i)[head]));
+    float sum = c.start % L == 0 ? 0.0f : m.G[(c.start - 1) % kGdnRing];
+    float mine = 0;
+#pragma unroll
+    for (int j = 0; j < kQuad * kTiles; ++j) {
+      const float next = __shfl_sync(~0u, g, j);
+      sum = (c.start + j) % L == 0 ? next : __fadd_rn(sum, next);
+      if (j == at.lane) mine = sum;
+    }
+    if (at.lane >= c.rows) return;
+    m.G[t % kGdnRing] = mine;
+    m.beta[at.lane] = beta;
+    w.ring_g.row(w.ring_row(c.slot, t))[head] = mine;
+  }
+
+  // k and q normalised, q scaled, both rounded; a warp a row.
+  __device__ void normalise(const Cursor& c) const {
+    for (int r = at.warp; r < 2 * c.rows; r += kWarps) {
+      uint2* row = reinterpret_cast<uint2*>(m.x[r] + 4 * at.lane);
+      const uint2 packed = *row;
+      const float x[4] = {low_of(packed.x), high_of(packed.x), low_of(packed.y), high_of(packed.y)};
+      float squares = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) squares = __fmaf_rn(x[j], x[j], squares);
+      const float scale = r % 2 == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
+      const float factor = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(warp_sum(squares), 1e-6f)));
+      const uint2 y = {pack(__fmul_rn(x[0], factor), __fmul_rn(x[1], factor)),
+                       pack(__fmul_rn(x[2], factor), __fmul_rn(x[3], factor))};
+      *row = y;
+      if (r % 2 == 1) continue;
+      const int t = c.start + r / 2;
+      *reinterpret_cast<uint2*>(m.k[t % kGdnRing] + 4 * at.lane) = y;
+      if (keeps_keys) {
+        *reinterpret_cast<uint2*>(w.ring_k.row(w.ring_row(c.slot, t)) + key_head * kGdnDim + 4 * at.lane) = y;
+      }
+    }
+  }
+
+  // The weights of 16 records from place 16 * part of the block at ring row `block` on, for 8 tokens: one warp.
+  __device__ void weigh(const Cursor& c, int tokens, int first_record) const {
+    float dots[2][4] = {};
+#pragma unroll
+    for (int i = 0; i < kGdnDim / 16; ++i) {
+      std::uint32_t a[4], b[4];
+      load_a(a, m.x[2 * tokens] + 16 * i, kStride);
+      load_b(b, m.k[first_record % kGdnRing] + 16 * i, kStride);
+      multiply(dots[0], a, b[0], b[1]);
+      multiply(dots[1], a, b[2], b[3]);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int row = at.group + 8 * (i / 2), token = tokens + row / 2, t = c.start + token;
+        const int j = first_record + 8 * half + 2 * at.part + i % 2;
+        const bool query = row % 2 == 1;
+        // Others hold stale rows, or are not of this token's block.
+        if (token >= c.rows || j / L != t / L || j > (query ? t : t - 1)) continue;
+        float weight = expf(__fsub_rn(m.G[t % kGdnRing], m.G[j % kGdnRing]));
+        if (!query) weight = __fmul_rn(m.beta[token], weight);
+        m.weight[j % kGdnRing][token % kQuad][token / kQuad * 2 + query] = __fmul_rn(weight, dots[half][i]);
+      }
+    }
+  }
+  __device__ void weigh_all(const Cursor& c) const {
+    constexpr int kEights = (kTiles + 1) / 2;  // of tokens
+    const int tokens = at.warp % kEights * 8, sixteen = at.warp / kEights;
+    const int first = c.start / L * L + 16 * sixteen;  // the third are in the next block
+    if (sixteen < 3 && tokens < c.rows && first < c.start + c.rows) weigh(c, tokens, first);
+  }
+
+  // s becomes the checkpoint of the block after that of token t.
+  __device__ void fold(State& s, int t) const {
+    const int block = t / L * L % kGdnRing;
+    const float c = m.G[block + L - 1], decay = expf(c);
+    std::uint32_t hi[2][4], lo[2][4];  // of y, 16 values x 16 records
+#pragma unroll
+    for (int step = 0; step < 2; ++step) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = block + 16 * step + 8 * (i / 2) + 2 * at.part, value = at.value + 8 * (i % 2);
+        const float y0 = __fmul_rn(expf(__fsub_rn(c, m.G[j])), to_f32(m.u[j][value]));
+        const float y1 = __fmul_rn(expf(__fsub_rn(c, m.G[j + 1])), to_f32(m.u[j + 1][value]));
+        split(y0, y1, hi[step][i], lo[step][i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kGdnDim / 16; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) s[i][half][r] = __fmul_rn(decay, s[i][half][r]);
+      }
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        std::uint32_t b[4];
+        load_b_transposed(b, m.k[block + 16 * step] + 16 * i, kStride);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          multiply(s[i][half], hi[step], b[2 * half], b[2 * half + 1]);
+          multiply(s[i][half], lo[step], b[2 * half], b[2 * half + 1]);
+        }
+      }
+    }
+  }
+
+  // h[n]: what s says to key and query of token 4 n + part: [0], [1], and of the value 8 further [2], [3].
+  __device__ void multiply_state(const State& s, float (&h)[kTiles][4]) const {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) h[n][0] = h[n][1] = h[n][2] = h[n][3] = 0;
+#pragma unroll
+    for (int i = 0; i < kGdnDim / 16; ++i) {
+      std::uint32_t hi[4], lo[4];
+#pragma unroll
+      for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
+#pragma unroll
+      for (int n = 0; n < kTiles; n += 2) {
+        std::uint32_t b[4];
+        load_b(b, m.x[8 * n] + 16 * i, kStride);
+        multiply(h[n], hi, b[0], b[1]);
+        multiply(h[n], lo, b[0], b[1]);
+        if constexpr (kTiles > 1) {
+          multiply(h[n + 1], hi, b[2], b[3]);
+          multiply(h[n + 1], lo, b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // Tokens begin .. end-1 of the window, which are of one block, whose checkpoint is s.
+  __device__ void solve(const Cursor& c, const State& s, int begin, int end) const {
+    float h[kTiles][4];
+    multiply_state(s, h);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const int token = kQuad * n + at.part;
+      const float decay = expf(m.G[(c.start + token) % kGdnRing]), beta = m.beta[token];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const float v = to_f32(m.v[token][at.value + 8 * r]);
+        h[n][2 * r] = __fmul_rn(beta, __fmaf_rn(-decay, h[n][2 * r], v));
+        h[n][2 * r + 1] = __fmul_rn(decay, h[n][2 * r + 1]);
+      }
+    }
+    for (int t = (c.start + begin) / L * L; t < c.start + begin; ++t) {
+      const int row = t % kGdnRing;
+      apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+      for (int part = 0; part < kQuad; ++part) {
+        const int token = kQuad * n + part;
+        if (token < begin || token >= end) continue;
+        const int owner = at.lane / kQuad * kQuad + part, row = (c.start + token) % kGdnRing;
+        const U u0 = from_f32<U>(__shfl_sync(~0u, h[n][0], owner)), u1 = from_f32<U>(__shfl_sync(~0u, h[n][2], owner));
+        if (at.part == part) m.u[row][at.value] = u0, m.u[row][at.value + 8] = u1;
+        apply(h, row, to_f32(u0), to_f32(u1), n, part);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      const int token = kQuad * n + at.part;
+      if (token < begin || token >= end) continue;
+      m.o[token][at.value] = from_f32<bfloat>(h[n][1]), m.o[token][at.value + 8] = from_f32<bfloat>(h[n][3]);
+    }
+    __syncwarp();  // u, before a fold reads it
+  }
+
+  // The record in ring row `row`, whose updates are u0 and u1, reaches the tokens after token 4 n + part, and its own
+  // output. part -1: all tokens. A token that it does not reach keeps its sums: u may be NaN.
+  __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
+    const float* weights = m.weight[row][at.part];
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i) {
+      if (i < n) continue;
+      const float2 weight = *reinterpret_cast<const float2*>(weights + 2 * i);
+      if (i > n || at.part > part) {
+        h[i][0] = __fmaf_rn(-weight.x, u0, h[i][0]);
+        h[i][2] = __fmaf_rn(-weight.x, u1, h[i][2]);
+      }
+      if (i > n || at.part >= part) {
+        h[i][1] = __fmaf_rn(weight.y, u0, h[i][1]);
+        h[i][3] = __fmaf_rn(weight.y, u1, h[i][3]);
+      }
+    }
+  }
+
+  __device__ void store_updates(const Cursor& c) const {
+    constexpr int kPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfPiece = 16 / static_cast<int>(sizeof(U));
+    for (int i = static_cast<int>(threadIdx.x); i < c.rows * kPieces; i += kThreads) {
+      const int t = c.start + i / kPieces, e = i % kPieces * kOfPiece;
+      *reinterpret_cast<uint4*>(w.ring_u.row(w.ring_row(c.slot, t)) + head * kGdnDim + e) =
+          *reinterpret_cast<const uint4*>(&m.u[t % kGdnRing][e]);
+    }
+  }
+
+  // The gate rows that normed() needs: tokens warp and warp + 8.
+  __device__ uint2 load_gate(const Cursor& c, int token) const {
+    if (token >= c.rows) return {};
+    const bfloat* z = w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
+    if (w.vectors) return *reinterpret_cast<const uint2*>(z);
+    return {load_pair(z), load_pair(z + 2)};
+  }
+
+  // Gated norm; a warp a token, a lane 4 values.
+  __device__ void store_output(const Cursor& c, int token, uint2 gate) const {
+    if (token >= c.rows) return;
+    const uint2 packed = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
+    const float x[4] = {low_of(packed.x), high_of(packed.x), low_of(packed.y), high_of(packed.y)};
+    const float z[4] = {low_of(gate.x), high_of(gate.x), low_of(gate.y), high_of(gate.y)};
+    float squares = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) squares = __fmaf_rn(x[j], x[j], squares);
+    const float mean = __fmul_rn(warp_sum(squares), 1.0f / kGdnDim);
+    const float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, w.eps)));
+    const float* norm = w.norm + 4 * at.lane;
+    float y[4];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), silu(z[j]));
+    bfloat* out = w.out.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
+    if (w.vectors) {
+      *reinterpret_cast<uint2*>(out) = {pack(y[0], y[1]), pack(y[2], y[3])};
+    } else {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) out[j] = from_f32<bfloat>(y[j]);
+    }
+  }
+};
+
+template <typename U, int kTiles>
+__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  const Item<U, kTiles> item(w, *reinterpret_cast<Shared<U>*>(shared), static_cast<int>(blockIdx.x));
+  let_successor_start();
+  // The pools of a slot were last written a step ago. The cursors are of this step, but a chain of small kernels that
+  // all started early may not have written them yet: what they say is only believed when it is still so after the wait.
+  State s;
+  Cursor c(w, static_cast<int>(blockIdx.y));
+  for (;;) {
+    const bool sound = c.rows > 0 && c.rows <= kMostWindow && c.slot >= 0 && c.slot < w.slots && c.previous >= 0 &&
+                       c.start >= c.previous && c.start - c.base() < kGdnRing;
+    if (sound) item.load_past(c, s);
+    wait_for_predecessor();
+    const Cursor now(w, static_cast<int>(blockIdx.y));
+    const bool same = now == c;
+    c = now;
+    wait_for_copies();
+    if (__syncthreads_and(same)) break;
+  }
+  if (c.rows <= 0) return;
+  const uint2 gates[2] = {item.load_gate(c, item.at.warp), item.load_gate(c, item.at.warp + kWarps)};
+  item.convolve(c);
+  if (item.at.warp == kWarps - 1) item.gates(c);
+  __syncthreads();
+  item.normalise(c);
+  __syncthreads();
+  item.weigh_all(c);
+  if (c.folds()) {
+    item.fold(s, c.previous);
+    store_state(s, w.state_of(c.slot, item.head), item.at);
+  }
+  __syncthreads();
+  const int boundary = min(c.rows, c.boundary() - c.start);
+  item.solve(c, s, 0, boundary);
+  if (boundary < c.rows) {
+    item.fold(s, c.start);
+    item.solve(c, s, boundary, c.rows);
+  }
+  __syncthreads();
+  item.store_updates(c);
+  item.store_output(c, item.at.warp, gates[0]);
+  item.store_output(c, item.at.warp + kWarps, gates[1]);
+}
+
+[[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::internal, "gdn_window: " + message); }
+
+template <typename U, int kTiles>
+void launch_window(Stream& s, const GdnWindow& a) {
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(a.shape.value_heads), static_cast<unsigned>(a.requests.count)),
+                  .threads = kThreads,
+                  .shared = sizeof(Shared<U>)};
+  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a));
+}
+
+template <typename U>
+void launch_window(Stream& s, const GdnWindow& a) {
+  using W = Window<bfloat, U>;
+  if (!W::aligned(a.slots.conv, 16) || !W::aligned(a.slots.ring_k, 16) || !W::aligned(a.slots.ring_u, 16) ||
+      reinterpret_cast<std::uintptr_t>(a.slots.state.data()) % 16 != 0 ||
+      reinterpret_cast<std::uintptr_t>(a.conv1d.data()) % 16 != 0) {
+    fail("a pool of the slots or conv1d has a row that does not begin at a multiple of 16 bytes, expected all to");
+  }
+  if (a.requests.longest <= 4) return launch_window<U, 1>(s, a);
+  if (a.requests.longest <= 8) return launch_window<U, 2>(s, a);
+  launch_window<U, 4>(s, a);
+}
+
+}  // namespace
+
+void gdn_window(Stream& s, const GdnWindow& a) {
+  check_gdn_window(a);
+  if (a.shape.key_dim != kGdnDim || a.shape.value_dim != kGdnDim) {
+    fail("key heads of " + std::to_string(a.shape.key_dim) + ", value heads of " + std::to_string(a.shape.value_dim) +
+         ", expected 128 on CUDA");
+  }
+  if (a.requests.count == 0 || a.requests.longest == 0) return;
+  if (a.qkv.format == Format::f32) return gdn_window_f32(s, a);
+  const auto taps = static_cast<std::int64_t>(a.conv1d.size()) / a.qkv.cols;
+  if (taps != kTaps) fail("a convolution of " + std::to_string(taps) + " taps, expected 4 with bf16 on CUDA");
+  with_type(a.slots.ring_u.format, [&](auto u) { launch_window<decltype(u)>(s, a); });
+}
+
+}  // namespace quire::cuda
