@@ -1,7 +1,6 @@
 #include "ops/ops.h"
 
 #include "core/error.h"
-#include "ops/argmax/argmax.h"
 #include "ops/attention/attention.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/elementwise/elementwise.h"
@@ -11,6 +10,7 @@
 #include "ops/norm/norm.h"
 #include "ops/position_embedding/position_embedding.h"
 #include "ops/rope/rope.h"
+#include "ops/sample/sample.h"
 
 namespace quire {
 namespace {
@@ -58,7 +58,7 @@ const Ops& reference_ops() {
       .gdn_prefill = reference::gdn_recurrent,
       .gdn_window = reference::gdn_recurrent,
       .gated_rms_norm = reference::gated_rms_norm,
-      .argmax = reference::argmax,
+      .sample = reference::sample,
       .add_position_embedding = reference::add_position_embedding,
       .layer_norm = reference::layer_norm,
       .vision_rope = reference::vision_rope,

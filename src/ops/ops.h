@@ -109,7 +109,32 @@ struct VisionAttention {
 
 struct Sampled {
   std::int32_t token = 0;
-  float logprob = 0;  // natural log of its probability
+  float logprob = 0;  // natural log of its probability under the model, before any of the settings below
+};
+
+// How a request's tokens are drawn. In this order: penalties, temperature, top_k, min_p, top_p.
+struct SamplingSettings {
+  float temperature = 0;   // 0: the likeliest token, after penalties
+  std::int32_t top_k = 0;  // 0: all
+  float top_p = 1;
+  float min_p = 0;               // of the likeliest token's probability
+  float repetition_penalty = 1;  // of every token in prompt or output: l / p if l > 0, else l * p
+  float presence_penalty = 0;    // of every token in the output
+  float frequency_penalty = 0;   // the same, times its count
+  std::uint32_t padding = 0;
+  std::uint64_t seed = 0;  // of the counter-based random numbers, keyed by (seed, position)
+};
+
+// What has been seen of each token by the sequence in a slot: its count in the output, and kInPrompt.
+inline constexpr std::uint16_t kInPrompt = 0x8000;
+
+struct Sample {
+  Rows logits;                                 // [T, V] f32
+  const SamplingSettings* settings = nullptr;  // [slots], in the backend's memory, like all of these
+  const std::uint16_t* seen = nullptr;         // [slots, V]; nullptr: no request has penalties
+  const std::int32_t* slot = nullptr;          // [T]
+  const std::int32_t* position = nullptr;      // [T]: sequence index of the token to be drawn
+  std::span<Sampled> out;                      // [T]
 };
 
 struct Ops {
@@ -159,8 +184,9 @@ struct Ops {
   void (*gdn_window)(Stream&, const GatedDelta&);
   // y = round(w * x / sqrt(mean(x^2) + eps) * silu(z)) for each value head; w [Ev].
   void (*gated_rms_norm)(Stream&, Rows x, Rows z, std::span<const float> w, float eps, Rows y);
-  // The most likely token of each row (ties: the lowest id) and its log-probability. logits [T, V] f32.
-  void (*argmax)(Stream&, Rows logits, std::span<Sampled> out);
+  // One token for each row (ties: the lowest id). A row with a logit that is not a number gives a logprob
+  // that is not finite.
+  void (*sample)(Stream&, const Sample&);
 
   // --- vision encoder ----------------------------------------------------------------------------------
   // x[p] = round(x[p] + bilinear(table, p)), in place; table [G*G, D] sampled with aligned corners at patch

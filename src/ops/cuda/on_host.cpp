@@ -1,5 +1,6 @@
 #include "ops/cuda/on_host.h"
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <tuple>
@@ -8,6 +9,7 @@
 
 #include "backend/cuda.h"
 #include "ops/embed/embed.h"
+#include "ops/sample/sample.h"
 
 namespace quire::cuda {
 namespace {
@@ -164,6 +166,21 @@ void vision_attention(Stream& s, const VisionAttention& a) {
   stage.finish();
 }
 
+// The arrays by slot reach as far as the largest slot that a row names.
+void sample(Stream& s, const Sample& a) {
+  check_sample(a);
+  Staged stage(s);
+  const auto T = static_cast<std::size_t>(a.logits.rows), V = static_cast<std::size_t>(a.logits.cols);
+  const std::size_t slots = T == 0 ? 0 : static_cast<std::size_t>(*std::max_element(a.slot, a.slot + T)) + 1;
+  Sample d = a;
+  d.logits = stage(a.logits), d.out = stage(a.out);
+  d.settings = stage(std::span(a.settings, slots)).data();
+  if (a.seen) d.seen = stage(std::span(a.seen, slots * V)).data();
+  d.slot = stage(std::span(a.slot, T)).data(), d.position = stage(std::span(a.position, T)).data();
+  ops()->sample(stage.stream, d);
+  stage.finish();
+}
+
 template <auto Member>
 void gated_delta(Stream& s, const GatedDelta& a) {
   Staged stage(s);
@@ -193,7 +210,7 @@ constexpr Ops kOnHost = {
     .gdn_prefill = gated_delta<&Ops::gdn_prefill>,
     .gdn_window = gated_delta<&Ops::gdn_window>,
     .gated_rms_norm = gated_rms_norm,
-    .argmax = on_host<&Ops::argmax, Rows, std::span<Sampled>>,
+    .sample = sample,
     .add_position_embedding = add_position_embedding,
     .layer_norm =
         on_host<&Ops::layer_norm, Rows, std::span<const float>, std::span<const float>, float, Rows>,
