@@ -16,6 +16,7 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include "backend/backend.h"
 #include "backend/cuda.h"
 #include "ops/cuda/launch.h"
 
@@ -36,19 +37,10 @@ __global__ void random_kernel(__nv_bfloat16* x, std::size_t n, float scale, unsi
 constexpr std::size_t kCeilingBytes = std::size_t{4} << 30;
 constexpr int kThreads = 512;
 
-// Every thread keeps four 16-byte loads in flight; the sum keeps the compiler from leaving them out.
-__global__ void read_kernel(const uint4* data, std::size_t n, unsigned* out) {
-  unsigned sum = 0;
-  const std::size_t step = std::size_t{gridDim.x} * kThreads;
-  std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
-  for (; i + 3 * step < n; i += 4 * step) {
-    const uint4 a = __ldcs(data + i), b = __ldcs(data + i + step), c = __ldcs(data + i + 2 * step),
-                d = __ldcs(data + i + 3 * step);
-    sum += (a.x ^ a.y ^ a.z ^ a.w) + (b.x ^ b.y ^ b.z ^ b.w) + (c.x ^ c.y ^ c.z ^ c.w) + (d.x ^ d.y ^ d.z ^ d.w);
-  }
-  for (; i < n; i += step) sum += data[i].x;
-  if (sum == 0xdeadbeef) *out = sum;
-}
+// Memory of the device.
+struct DeviceBuffer : Memory {
+  explicit DeviceBuffer(std::size_t bytes) : Memory(*cuda_backend(), bytes) {}
+};
 
 __global__ void fill_kernel(unsigned* data, std::size_t n) {
   for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += std::size_t{gridDim.x} * kThreads) {
@@ -79,22 +71,21 @@ double median_seconds(Work work) {
 // Bytes per second of a stream that only reads; prints both ceilings.
 double measure_ceilings() {
   const DeviceFacts facts = device_facts(0);
-  DeviceBuffer a(kCeilingBytes), b(kCeilingBytes), out(4);
+  OpenStream stream(*cuda_backend(), nullptr);
+  const double read = cuda_backend()->read_bandwidth(stream);
+  DeviceBuffer a(kCeilingBytes), b(kCeilingBytes);
   auto* data = reinterpret_cast<unsigned*>(a.data());
   fill_kernel<<<8 * facts.multiprocessors, kThreads>>>(data, kCeilingBytes / 4);
   check_launch("fill");
   const double copy = median_seconds(
       [&] { check(cudaMemcpyAsync(b.data(), a.data(), kCeilingBytes, cudaMemcpyDeviceToDevice), "copy"); });
-  const double read = median_seconds([&] {
-    read_kernel<<<8 * facts.multiprocessors, kThreads>>>(reinterpret_cast<const uint4*>(a.data()), kCeilingBytes / 16,
-                                                        reinterpret_cast<unsigned*>(out.data()));
-    check_launch("read");
-  });
   std::printf("{\"device\": \"%s\", \"multiprocessors\": %d, \"l2_bytes\": %zu, \"copy_bytes_per_second\": %.4g, "
               "\"read_bytes_per_second\": %.4g}\n",
-              facts.name.c_str(), facts.multiprocessors, facts.l2_bytes, 2.0 * kCeilingBytes / copy, kCeilingBytes / read);
-  return kCeilingBytes / read;
+              facts.name.c_str(), facts.multiprocessors, facts.l2_bytes, 2.0 * kCeilingBytes / copy, read);
+  return read;
 }
+
+const Ops* ops() { return cuda_backend()->ops; }
 
 class Bench {
  public:
@@ -117,7 +108,7 @@ class Bench {
   std::span<float> floats(std::int64_t n, float value) {
     memory_.emplace_back(static_cast<std::size_t>(n) * 4);
     const std::vector<float> host(static_cast<std::size_t>(n), value);
-    upload(s, memory_.back().data(), host.data(), host.size() * 4);
+    cuda_backend()->upload(s, memory_.back().data(), host.data(), host.size() * 4);
     return {reinterpret_cast<float*>(memory_.back().data()), host.size()};
   }
 
@@ -127,7 +118,7 @@ class Bench {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     call(0);
-    synchronize(s);
+    cuda_backend()->synchronize(s);
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
     const int calls = std::max(variants, 20);
     for (int i = 0; i < calls; ++i) call(i % variants);
@@ -222,37 +213,11 @@ void bench_layer(Bench& b, const LayerShape& shape) {
   }
 }
 
-void bench_attention(Bench& b, std::int64_t T, std::int64_t keys) {
-  constexpr std::int64_t H = 16, G = 4, E = 256;
-  const Rows q = b.rows(T, H * E), k = b.rows(keys, G * E), v = b.rows(keys, G * E), out = b.rows(T, H * E);
-  const double bytes = 2.0 * (2.0 * keys * G * E + 2.0 * T * H * E);
-  b.measure("attention", "T=" + std::to_string(T) + " keys=" + std::to_string(keys), 1, bytes,
-            4.0 * H * E * T * (keys - T / 2.0), [&](int) {
-              ops()->attention(b.s, {.q = q, .kv = {k, v}, .start = keys - T, .head_dim = E, .out = out});
-            });
-}
-
 void bench_vision_attention(Bench& b, std::int64_t N) {
   constexpr std::int64_t D = 1024;
   const Rows qkv = b.rows(N, 3 * D), out = b.rows(N, D);
   b.measure("vision_attention", "N=" + std::to_string(N) + " 16x64", 1, 8.0 * N * D, 4.0 * N * N * D,
             [&](int) { ops()->vision_attention(b.s, {.qkv = qkv, .heads = 16, .out = out}); });
-}
-
-void bench_gdn(Bench& b, std::int64_t T, bool window) {
-  constexpr int Hk = 16, Hv = 32, E = 128;
-  const int variants = window ? 32 : 1;
-  std::vector<std::span<float>> state;
-  for (int i = 0; i < variants; ++i) state.push_back(b.floats(std::int64_t{Hv} * E * E, 0.01f));
-  const Rows qkv = b.rows(T, (2 * Hk + Hv) * E), out = b.rows(T, Hv * E);
-  const std::span<float> g = b.floats(T * Hv, -0.05f), beta = b.floats(T * Hv, 0.5f);
-  const double bytes = 8.0 * Hv * E * E + 2.0 * T * (2 * Hk + 2 * Hv) * E;
-  b.measure(window ? "gdn_window" : "gdn_prefill", "T=" + std::to_string(T), variants, bytes,
-            window ? 0 : 6.0 * T * Hv * E * E, [&](int i) {
-              (window ? ops()->gdn_window : ops()->gdn_prefill)(
-                  b.s, {.qkv = qkv, .key_heads = Hk, .value_heads = Hv, .key_dim = E, .value_dim = E, .g = g,
-                        .beta = beta, .state = state[static_cast<std::size_t>(i)], .out = out});
-            });
 }
 
 void run() {
@@ -266,12 +231,7 @@ void run() {
   bench_layer(b, {"4B attention", {8192, 1024, 1024}, 2560, 4096, 9216});
   bench_layer(b, {"9B GDN", {8192, 4096, 32, 32}, 4096, 4096, 12288});
   bench_layer(b, {"9B attention", {8192, 1024, 1024}, 4096, 4096, 12288});
-  for (const std::int64_t keys : {1024, 4096, 8192}) bench_attention(b, 1, keys);
-  bench_attention(b, 16, 4096);
-  for (const std::int64_t T : {512, 4096}) bench_attention(b, T, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
-  for (const std::int64_t T : {1, 16}) bench_gdn(b, T, true);
-  for (const std::int64_t T : {512, 4096}) bench_gdn(b, T, false);
 }
 
 }  // namespace

@@ -7,23 +7,30 @@
 #include <type_traits>
 #include <vector>
 
-#include "backend/cuda.h"
+#include "backend/backend.h"
 #include "ops/attention/attention.h"
 #include "ops/embed/embed.h"
 #include "ops/gdn/gdn.h"
 #include "ops/rope/rope.h"
+#include "ops/sample/sample.h"
+#include "ops/step/step.h"
 
 namespace quire::cuda {
 namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{256} << 20;
 
+const Ops* ops() {
+  const Backend* backend = cuda_backend();
+  return backend ? backend->ops : nullptr;
+}
+
 // The operands of one call, on the device. finish() brings them back.
 class Staged {
  public:
   // A host stream that names a size of scratch memory gets that.
   explicit Staged(Stream& host)
-      : scratch_(host.cuda_scratch_bytes ? host.cuda_scratch_bytes : kScratchBytes) {
+      : scratch_(*cuda_backend(), host.cuda_scratch_bytes ? host.cuda_scratch_bytes : kScratchBytes) {
     stream.threads = host.threads;
     stream.cuda_scratch = scratch_.data();
     stream.cuda_scratch_bytes = scratch_.size();
@@ -65,11 +72,10 @@ class Staged {
 
   // Row by row, without what stands between rows: it may belong to another operand.
   void finish() {
-    synchronize(stream);
     std::vector<std::byte> bytes;
     for (const Copy& c : copies_) {
       bytes.resize(c.device.size());
-      download(stream, bytes.data(), c.device.data(), bytes.size());
+      cuda_backend()->download(stream, bytes.data(), c.device.data(), bytes.size());
       for (std::size_t at = 0; at < bytes.size(); at += c.stride) {
         std::memcpy(static_cast<std::byte*>(c.host) + at, bytes.data() + at, c.width);
       }
@@ -81,17 +87,17 @@ class Staged {
  private:
   struct Copy {
     void* host;
-    DeviceBuffer device;
+    Memory device;
     std::size_t stride, width;  // of a row, bytes
   };
   void* copy(void* host, std::size_t bytes, std::size_t stride, std::size_t width) {
-    copies_.push_back({host, DeviceBuffer(bytes), stride, width});
-    upload(stream, copies_.back().device.data(), host, bytes);
+    copies_.push_back({host, Memory(*cuda_backend(), bytes), stride, width});
+    cuda_backend()->upload(stream, copies_.back().device.data(), host, bytes);
     return copies_.back().device.data();
   }
   void* copy(void* host, std::size_t bytes) { return copy(host, bytes, bytes, bytes); }
 
-  DeviceBuffer scratch_;
+  Memory scratch_;
   std::deque<Copy> copies_;
 };
 
@@ -210,6 +216,21 @@ void vision_attention(Stream& s, const VisionAttention& a) {
   stage.finish();
 }
 
+// The arrays by slot reach as far as the largest slot that a row names.
+void sample(Stream& s, const Sample& a) {
+  check_sample(a);
+  Staged stage(s);
+  const auto T = static_cast<std::size_t>(a.logits.rows), V = static_cast<std::size_t>(a.logits.cols);
+  const std::size_t slots = T == 0 ? 0 : static_cast<std::size_t>(*std::max_element(a.slot, a.slot + T)) + 1;
+  Sample d = a;
+  d.logits = stage(a.logits), d.out = stage(a.out);
+  d.settings = stage(std::span(a.settings, slots)).data();
+  if (a.seen) d.seen = stage(std::span(a.seen, slots * V)).data();
+  d.slot = stage(std::span(a.slot, T)).data(), d.position = stage(std::span(a.position, T)).data();
+  ops()->sample(stage.stream, d);
+  stage.finish();
+}
+
 void gdn_prefill(Stream& s, const GdnPrefill& a) {
   Staged stage(s);
   GdnPrefill d = a;
@@ -241,6 +262,49 @@ void gdn_window(Stream& s, const GdnWindow& a) {
   stage.finish();
 }
 
+// Arrays by slot reach as far as the largest slot of a request.
+std::size_t slots_of(const Requests& r) {
+  return r.count == 0 ? 0 : static_cast<std::size_t>(*std::max_element(r.slot, r.slot + r.count)) + 1;
+}
+
+Cursors stage_cursors(Staged& stage, const Cursors& c, std::size_t slots) {
+  const auto array = [&](std::int32_t* x) { return stage(std::span(x, slots)).data(); };
+  return {array(c.length),   array(c.generated), array(c.previous),
+          array(c.accepted), array(c.delta),     array(c.token)};
+}
+
+void step_begin(Stream& s, const StepBegin& a) {
+  check_step_begin(a);
+  Staged stage(s);
+  const auto R = static_cast<std::size_t>(a.requests.count), T = static_cast<std::size_t>(a.rows);
+  const std::size_t slots = slots_of(a.requests);
+  const auto out = [&](std::int32_t* x, std::size_t count) { return stage(std::span(x, count)).data(); };
+  StepBegin d = a;
+  d.cursors = stage_cursors(stage, a.cursors, slots);
+  d.requests = stage(a.requests);
+  d.kv.block_table = stage(a.kv.block_table, static_cast<std::int64_t>(slots) * a.kv.pages_per_slot);
+  d.drafts = stage(a.drafts, static_cast<std::int64_t>(slots) * (kMostWindow - 1));
+  d.start = out(a.start, R), d.generated = out(a.generated, R), d.previous = out(a.previous, R);
+  d.ids = out(a.ids, T), d.position = out(a.position, 3 * T), d.kv_row = out(a.kv_row, T);
+  d.row_slot = out(a.row_slot, T), d.next = out(a.next, T);
+  ops()->step_begin(stage.stream, d);
+  stage.finish();
+}
+
+void commit(Stream& s, const Commit& a) {
+  check_commit(a);
+  Staged stage(s);
+  const std::size_t slots = slots_of(a.requests);
+  Commit d = a;
+  d.cursors = stage_cursors(stage, a.cursors, slots);
+  d.requests = stage(a.requests);
+  d.ids = stage(a.ids, static_cast<std::int64_t>(a.sampled.size()));
+  d.sampled = stage(a.sampled);
+  if (a.seen) d.seen = stage(std::span(a.seen, slots * static_cast<std::size_t>(a.vocabulary))).data();
+  ops()->commit(stage.stream, d);
+  stage.finish();
+}
+
 constexpr Ops kOnHost = {
     .name = "cuda",
     .state_order = StateOrder::fragments,
@@ -264,7 +328,9 @@ constexpr Ops kOnHost = {
     .gdn_prefill = gdn_prefill,
     .gdn_window = gdn_window,
     .gated_rms_norm = gated_rms_norm,
-    .argmax = on_host<&Ops::argmax, Rows, std::span<Sampled>>,
+    .step_begin = step_begin,
+    .commit = commit,
+    .sample = sample,
     .add_position_embedding = add_position_embedding,
     .layer_norm =
         on_host<&Ops::layer_norm, Rows, std::span<const float>, std::span<const float>, float, Rows>,
