@@ -112,6 +112,12 @@ class Bench {
     return {reinterpret_cast<float*>(memory_.back().data()), host.size()};
   }
 
+  const std::int32_t* ints(const std::vector<std::int32_t>& values) {
+    memory_.emplace_back(values.size() * 4);
+    upload(s, memory_.back().data(), values.data(), values.size() * 4);
+    return reinterpret_cast<const std::int32_t*>(memory_.back().data());
+  }
+
   // call(i) for i in [0, variants): each on operands of its own.
   void measure(const char* op, const std::string& shape, int variants, double bytes, double flop,
                const std::function<void(int)>& call) {
@@ -213,6 +219,75 @@ void bench_layer(Bench& b, const LayerShape& shape) {
   }
 }
 
+// B requests of T rows at the end of `keys` keys each, in pages that lie anywhere.
+void bench_attention(Bench& b, const char* name, decltype(Ops::attention_window) op, std::int32_t B, std::int32_t T,
+                     std::int32_t keys) {
+  constexpr std::int64_t H = 16, G = 4, E = 256, kPage = 64;
+  const double cache_bytes = 4.0 * B * keys * G * E;
+  const auto variants = std::clamp(static_cast<std::int32_t>(kRotate / cache_bytes) + 1, 1, 64);
+  const std::int32_t pages_per_slot = keys / kPage, pages = variants * B * pages_per_slot;
+  const Rows q = b.rows(B * T, H * E), out = b.rows(B * T, H * E);
+  const Rows k = b.rows(pages * kPage, G * E), v = b.rows(pages * kPage, G * E);
+  std::vector<std::int32_t> table(static_cast<std::size_t>(pages)), first_row, start(static_cast<std::size_t>(B), keys - T);
+  for (std::int32_t i = 0; i < pages; ++i) table[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i * 7919LL % pages);
+  for (std::int32_t r = 0; r <= B; ++r) first_row.push_back(r * T);
+  const std::int32_t *block_table = b.ints(table), *first_rows = b.ints(first_row), *starts = b.ints(start);
+  std::vector<const std::int32_t*> slots;
+  for (std::int32_t i = 0; i < variants; ++i) {
+    std::vector<std::int32_t> slot;
+    for (std::int32_t r = 0; r < B; ++r) slot.push_back(i * B + r);
+    slots.push_back(b.ints(slot));
+  }
+  b.measure(name, "B=" + std::to_string(B) + " T=" + std::to_string(T) + " keys=" + std::to_string(keys), variants,
+            cache_bytes + 4.0 * B * T * H * E, 4.0 * H * E * B * T * (keys - T / 2.0), [&](int i) {
+              op(b.s, {.q = q,
+                       .kv = {k, v, kPage, block_table, pages_per_slot},
+                       .requests = {B, T, first_rows, starts, slots[static_cast<std::size_t>(i)]},
+                       .head_dim = E,
+                       .out = out});
+            });
+}
+
+void bench_qk_norm_rope(Bench& b, std::int64_t T) {
+  constexpr std::int64_t H = 16, G = 4, E = 256, kRotated = 64;
+  const Rows q_gate = b.rows(T, 2 * H * E), k = b.rows(T, G * E), v = b.rows(T, G * E), q = b.rows(T, H * E);
+  const Rows pool_k = b.rows(T, G * E), pool_v = b.rows(T, G * E);
+  const std::span<float> norm = b.floats(E, 0.1f), angles = b.floats(T * kRotated / 2, 0.7f);
+  std::vector<std::int32_t> row;
+  for (std::int64_t t = 0; t < T; ++t) row.push_back(static_cast<std::int32_t>(T - 1 - t));
+  const std::int32_t* kv_row = b.ints(row);
+  b.measure("qk_norm_rope", "T=" + std::to_string(T), 1, 2.0 * T * (2 * H + 4 * G) * E, 0, [&](int) {
+    ops()->qk_norm_rope(b.s, {.q_gate = q_gate,
+                              .k = k,
+                              .v = v,
+                              .q = q,
+                              .kv = {.k = pool_k, .v = pool_v},
+                              .kv_row = kv_row,
+                              .head_dim = E,
+                              .q_norm = norm,
+                              .k_norm = norm,
+                              .eps = 1e-6f,
+                              .cos = angles,
+                              .sin = angles});
+  });
+}
+
+void bench_rotary(Bench& b, std::int64_t T) {
+  const std::int32_t* position = b.ints(std::vector<std::int32_t>(static_cast<std::size_t>(3 * T), 1234));
+  const std::span<float> cos = b.floats(T * 32, 0), sin = b.floats(T * 32, 0);
+  b.measure("rotary", "T=" + std::to_string(T), 1, 256.0 * T, 0, [&](int) {
+    ops()->rotary(b.s, {.position = position,
+                        .rows = T,
+                        .dims = 64,
+                        .theta = 1e7,
+                        .section_h = 11,
+                        .section_w = 10,
+                        .format = Format::bf16,
+                        .cos = cos,
+                        .sin = sin});
+  });
+}
+
 void bench_vision_attention(Bench& b, std::int64_t N) {
   constexpr std::int64_t D = 1024;
   const Rows qkv = b.rows(N, 3 * D), out = b.rows(N, D);
@@ -231,6 +306,17 @@ void run() {
   bench_layer(b, {"4B attention", {8192, 1024, 1024}, 2560, 4096, 9216});
   bench_layer(b, {"9B GDN", {8192, 4096, 32, 32}, 4096, 4096, 12288});
   bench_layer(b, {"9B attention", {8192, 1024, 1024}, 4096, 4096, 12288});
+  for (const std::int32_t B : {1, 8, 32}) {
+    for (const std::int32_t keys : {1024, 4096}) {
+      for (const std::int32_t T : {1, 16}) bench_attention(b, "attention_window", ops()->attention_window, B, T, keys);
+    }
+  }
+  for (const std::int32_t keys : {512, 4096}) {
+    bench_attention(b, "attention_prefill", ops()->attention_prefill, 1, 512, keys);
+  }
+  bench_attention(b, "attention_prefill", ops()->attention_prefill, 4, 512, 4096);
+  for (const std::int64_t T : {1, 32, 512}) bench_qk_norm_rope(b, T);
+  for (const std::int64_t T : {1, 512}) bench_rotary(b, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
 }
 

@@ -90,11 +90,16 @@ struct AttentionBlock {
   bfloat v[kStages][kTile * kStride];
   bfloat p[kRows * kWeightStride];
   float rows[kColumnWarps][kRows];  // maxima, at the end sums of weights
+  int last_key[kQueries][kRows];    // that a row sees
 
-  // Rows first_row .. of the request whose first token has row `token`; zeros from row `count` of it on. kNow: as in
-  // load_tile.
+  // Rows first_row .. of the request whose first token has row `token` and sequence index `start`; from row `count` of
+  // it on zeros, which see no key. kNow: as in load_tile.
   template <bool kNow = false>
-  __device__ void load_queries(const TextAttention& a, int token, int count, int g, int first_row, int buffer) {
+  __device__ void load_queries(const TextAttention& a, int token, int start, int count, int g, int first_row,
+                               int buffer) {
+    for (int i = threadIdx.x; i < kRows; i += kThreads) {
+      last_key[buffer][i] = first_row + i < count ? start + (first_row + i) / a.group : -1;
+    }
     load_tile<kE, kRows, kThreads, kNow>(q[buffer], a.head_dim, a.vectors, a.q.data, [&](int i) -> const bfloat* {
       return first_row + i < count ? a.query_head(a.q, token, g, first_row + i) : nullptr;
     });
@@ -114,8 +119,8 @@ struct AttentionBlock {
   }
 
   // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row.
-  __device__ void score(float (&s)[kRowTiles][2][4], const Place& at, const int (&last_key)[kRowTiles][2], float scale,
-                        int tile, int buffer, int stage) const {
+  __device__ void score(float (&s)[kRowTiles][2][4], const Place& at, float scale, int tile, int buffer,
+                        int stage) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -139,10 +144,13 @@ struct AttentionBlock {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
-      for (int c = 0; c < 8; ++c) {
-        const int key = first + at.column(c / 4) + c % 2;
-        float& x = s[i][c / 4][c % 4];
-        x = key <= last_key[i][c % 4 / 2] ? __fmul_rn(x, scale) : kMinusInfinity;
+      for (int half = 0; half < 2; ++half) {
+        const int last = last_key[buffer][at.row(i, half)] - first;
+#pragma unroll
+        for (int c = 0; c < 4; ++c) {
+          float& x = s[i][c / 2][2 * half + c % 2];
+          x = at.column(c / 2) + c % 2 <= last ? __fmul_rn(x, scale) : kMinusInfinity;
+        }
       }
     }
   }
@@ -209,19 +217,5 @@ struct AttentionBlock {
     }
   }
 };
-
-// The last keys that a thread's rows see; rows from `rows` on see none.
-template <int kRowTiles>
-__device__ inline void last_keys(int (&last)[kRowTiles][2], const Place& at, int start, int group, int first_row,
-                                 int rows) {
-#pragma unroll
-  for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = first_row + at.row(i, half);
-      last[i][half] = row < rows ? start + row / group : -1;
-    }
-  }
-}
 
 }  // namespace quire::cuda

@@ -76,10 +76,8 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
   const int last_tile = (start + (min(rows, first_row + Block<kE>::kRows) - 1) / a.group) / kTile;
 
   const Place at = place<kRowTiles>();
-  block.load_queries(a, first, rows, g, first_row, 0);
+  block.load_queries(a, first, start, rows, g, first_row, 0);
   block.load_keys(a, pages[0], g, 0, keys, 0);
-  int last[kRowTiles][2];
-  last_keys(last, at, start, a.group, first_row, rows);
   Sums<kE, kRowTiles> sums;
   sums.clear();
   for (int tile = 0; tile <= last_tile; ++tile) {
@@ -90,7 +88,7 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
       block.load_keys(a, pages[(tile + 1) * kTile / a.kv.page_size], g, tile + 1, keys, stage ^ 1);
     }
     float s[kRowTiles][2][4];
-    block.score(s, at, last, a.scale, tile, 0, stage);
+    block.score(s, at, a.scale, tile, 0, stage);
     block.softmax(sums, s, at);
     block.weighted_sum(sums, at, stage);
   }
