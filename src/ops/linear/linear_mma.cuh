@@ -147,6 +147,10 @@ __device__ inline void for_sums(int lane, int row, int token, const float (&sums
 __device__ inline void meet_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The same, without seeing anything.
+__device__ inline void leave_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
 // What stands at `p`, an address of this block's shared memory, in block `rank` of the cluster.
 __device__ inline float4 load_from(const float4* p, int rank) {
   unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(p));
