@@ -41,8 +41,7 @@ struct Cursor {
   }
 };
 
-// A step in shared memory: rows of 32 columns, 64 bytes, weights before tokens; 8 rows are one read of a warp, without
-// bank conflicts. The columns from 32 on follow in a half of their own.
+// A step in shared memory: weights, then tokens, each as rows of the first 32 columns and rows of the others.
 template <typename Tile>
 struct Stage {
   uint4* weights;
@@ -80,7 +79,8 @@ struct WeightFetcher {
     }
   }
   __device__ void operator()(const Stage<Tile>& to, int along, int k, int K) const {
-    uint4* slot = to.weights + along * Tile::kRows * 4 + first_eight * 32 + threadIdx.x % 32;
+    const int lane = threadIdx.x % 32;
+    uint4* slot = to.weights + along * Tile::kRows * 4 + first_eight * 32 + place_of(lane / 4, lane % 4);
 #pragma unroll
     for (int h = 0; h < kHalves; ++h)
 #pragma unroll
@@ -98,23 +98,29 @@ template <typename Tile, bool kAligned>
 __device__ inline void fetch_tokens(const Product& a, const Stage<Tile>& to, int token0, int k, std::uint64_t policy) {
   const int unit = threadIdx.x % 8, stride = blockDim.x / 8, count = min(a.T - token0, Tile::kTokens);
   const bfloat* row = a.x + (token0 + threadIdx.x / 8) * a.x_stride;
-  uint4* slot = to.tokens + unit / 4 * (Tile::kTokens * 4) + unit % 4;
+  uint4* rows = to.tokens + unit / 4 * (Tile::kTokens * 4);
   for (int t = threadIdx.x / 8; t < count; t += stride, row += stride * a.x_stride)
-    fetch<kAligned>(slot + t * 4, row, k + 8 * unit, a.K, policy);
+    fetch<kAligned>(rows + place_of(t, unit % 4), row, k + 8 * unit, a.K, policy);
 }
 
 template <typename Tile>
 __device__ inline void sum_step(const Stage<Tile>& from, int along, int down, float (&sums)[Tile::kM][Tile::kN][4]) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint4* w = from.weights + half * from.weight_half + along * Tile::kRows * 4 + lane;
-    const uint4* x = from.tokens + half * (Tile::kTokens * 4) + down * Tile::kN * 32 + lane;
-    uint4 tokens[Tile::kN];
+    const uint4* w = from.weights + half * from.weight_half;
+    const uint4* x = from.tokens + half * (Tile::kTokens * 4);
+    Fragment tokens[Tile::kN];
 #pragma unroll
-    for (int n = 0; n < Tile::kN; ++n) tokens[n] = x[n * 32];
+    for (int n = 0; n < Tile::kN; ++n) tokens[n] = load_tokens(x, (down * Tile::kN + n) * 8);
 #pragma unroll
-    for (int m = 0; m < Tile::kM; ++m) multiply_add(sums[m], w[2 * m * 32], w[(2 * m + 1) * 32], tokens);
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int m = 0; m < Tile::kM; ++m) {
+        const Fragment weights = load_weights(w, along * Tile::kRows + 16 * m, i);
+#pragma unroll
+        for (int n = 0; n < Tile::kN; ++n)
+          multiply_add(sums[m][n], weights, tokens[n].r[2 * i], tokens[n].r[2 * i + 1]);
+      }
   }
 }
 
