@@ -21,28 +21,6 @@ constexpr int kMultiprocessors = 132;  // of an H200; elsewhere a guess that cos
 // Two blocks fit into a multiprocessor: the next kernel fetches its first weights while this one finishes.
 constexpr int kSharedBytes = 112 * 1024;
 
-// Groups of blocks share `tiles` tiles of weight rows; `columns` tiles of tokens.
-template <typename Tile>
-Plan plan_for(int tiles, int columns, const Product& a) {
-  const auto tiles_of_group = [&](int split) {
-    return blocks_of(tiles, std::max(1, kMultiprocessors / (split * columns)));
-  };
-  const int whole = tiles_of_group(1), quarter = tiles_of_group(kSegments);
-  Plan plan;
-  // A quarter of the columns for each block: where whole rows leave multiprocessors idle, or let too few rows share
-  // the tokens that a block reads.
-  const bool can_split = blocks_of(a.K, a.segment) == kSegments && quarter <= Tile::kMostAcross;
-  if (can_split && (whole * Tile::kRows < 64 || 10 * quarter < 36 * whole)) plan.split = kSegments;
-  const int most = plan.split == 1 ? whole : quarter;
-  plan.laps = blocks_of(most, Tile::kMostAcross);
-  plan.across = blocks_of(most, plan.laps);
-  const int stage = plan.stage<Tile>() * static_cast<int>(sizeof(uint4));
-  const int steps = blocks_of(plan.split == 1 ? a.K : a.segment, kStep) * plan.laps;
-  plan.depth = std::min(std::clamp(kSharedBytes / stage, 3, kMostPending + 2), steps + 1);
-  plan.trigger = plan.depth - 1;
-  return plan;
-}
-
 template <typename Tile>
 int count_tiles(Product& a) {
   int tiles = 0;
@@ -53,15 +31,55 @@ int count_tiles(Product& a) {
   return tiles;
 }
 
+// `most` tiles for a block: side by side, or in laps.
+template <typename Tile, bool kSplit>
+Plan plan_for(const Product& a, int most) {
+  Plan plan;
+  plan.laps = blocks_of(most, Tile::kMostAcross);
+  plan.across = blocks_of(most, plan.laps);
+  const int steps = blocks_of(kSplit ? a.segment : a.K, kStep) * plan.laps;
+  const int fitting = kSharedBytes / (plan.stage<Tile>() * static_cast<int>(sizeof(uint4)));
+  plan.depth = std::min(std::clamp(fitting, 3, kMostPending + 2), steps + 1);
+  plan.trigger = plan.depth - 1;
+  return plan;
+}
+
+template <typename Tile, bool kSplit, bool kAligned>
+void launch_product(Stream& s, const Product& a, int tiles, const Plan& plan) {
+  constexpr int kBlocks = kSplit ? kSegments : 1;
+  const int warps = plan.across * Tile::kDown;
+  const int stages = plan.depth * plan.stage<Tile>(), sums = kSplit ? warps * 32 * Tile::kM * Tile::kN : 0;
+  const Grid grid = {.blocks = dim3(blocks(tiles, plan.across * plan.laps) * kBlocks, blocks(a.T, Tile::kTokens)),
+                     .threads = 32u * static_cast<unsigned>(warps),
+                     .shared = sizeof(uint4) * static_cast<std::size_t>(std::max(stages, sums)),
+                     .cluster = kBlocks};
+  launch(s, "linear", grid, product_kernel<Tile, kSplit, kAligned>, a, plan);
+}
+
+// Tiles for a block, so that there is a block (`blocks` is 1), or a cluster of so many, for all multiprocessors.
 template <typename Tile>
+int share(int tiles, int blocks, int tokens) {
+  return blocks_of(tiles, std::max(1, kMultiprocessors / (blocks * blocks_of(tokens, Tile::kTokens))));
+}
+
+// Whole: the tile of blocks that have all of K; Split: that of blocks that have a segment. The latter for more than a
+// tile of tokens, and where whole rows would leave multiprocessors idle or let too few rows share the tokens that a
+// block reads.
+template <typename Whole, typename Split>
 void multiply(Stream& s, Product a, bool aligned) {
-  const int tiles = count_tiles<Tile>(a), columns = blocks_of(a.T, Tile::kTokens);
-  const Plan plan = plan_for<Tile>(tiles, columns, a);
-  const Grid grid = {.blocks = dim3(blocks(tiles, plan.across * plan.laps) * plan.split, columns),
-                     .threads = 32u * plan.across * Tile::kDown,
-                     .shared = sizeof(uint4) * plan.depth * plan.stage<Tile>(),
-                     .cluster = static_cast<unsigned>(plan.split)};
-  launch(s, "linear", grid, aligned ? product_kernel<Tile, true> : product_kernel<Tile, false>, a, plan);
+  const int whole_tiles = count_tiles<Whole>(a), whole = share<Whole>(whole_tiles, 1, a.T);
+  const int split_tiles = count_tiles<Split>(a), quarter = share<Split>(split_tiles, kSegments, a.T);
+  const int whole_rows = whole * Whole::kRows, quarter_rows = quarter * Split::kRows;
+  const bool better = whole_rows < 64 || 10 * quarter_rows < 36 * whole_rows;
+  const bool possible = aligned && blocks_of(a.K, a.segment) == kSegments;
+  if (possible && (a.T > Split::kTokens || (better && quarter <= Split::kMostAcross))) {
+    const Plan plan = plan_for<Split, true>(a, std::min(quarter, Split::kMostAcross));
+    return launch_product<Split, true, true>(s, a, split_tiles, plan);
+  }
+  count_tiles<Whole>(a);
+  const Plan plan = plan_for<Whole, false>(a, whole);
+  aligned ? launch_product<Whole, false, true>(s, a, whole_tiles, plan)
+          : launch_product<Whole, false, false>(s, a, whole_tiles, plan);
 }
 
 // Every choice here and in the plan is one of speed: the bits are the same.
@@ -70,17 +88,17 @@ void multiply(Stream& s, const Product& a) {
   bool aligned = at_16_bytes(a.x) && a.K % 8 == 0 && (a.x_stride % 8 == 0 || a.T == 1);
   for (int i = 0; i < a.count; ++i) aligned = aligned && at_16_bytes(a.factors[i].w);
   if (a.T <= 8) {
-    multiply<Tile<1, 1, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 1, 1, 12>, Tile<1, 1, 1, 12>>(s, a, aligned);
   } else if (a.T <= 16) {
-    multiply<Tile<1, 2, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 2, 1, 12>, Tile<1, 2, 1, 12>>(s, a, aligned);
   } else if (a.T <= 32) {
-    multiply<Tile<1, 4, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 4, 1, 12>, Tile<1, 4, 1, 12>>(s, a, aligned);
   } else if (a.T <= 64) {
-    multiply<Tile<1, 8, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 8, 1, 12>, Tile<1, 8, 1, 12>>(s, a, aligned);
   } else if (a.T <= 128) {
-    multiply<Tile<2, 8, 2, 4>>(s, a, aligned);
+    multiply<Tile<2, 8, 2, 4>, Tile<2, 8, 2, 4>>(s, a, aligned);
   } else {
-    multiply<Tile<4, 4, 4, 2>>(s, a, aligned);
+    multiply<Tile<4, 4, 4, 2>, Tile<4, 8, 2, 4>>(s, a, aligned);
   }
 }
 

@@ -2,14 +2,10 @@
 // kernel, grid or number of rows changes.
 //
 // K is cut into kSegments segments of equal length, a multiple of kStep columns (the last may be shorter, or there may
-// be fewer). Within a segment columns are taken in order, 32 at a time, two instructions each, all on one accumulator
-// that starts from 0; then the segments are added to 0 in index order, in f32. All of it is a function of K alone:
-// which block or warp sums a segment, how many tokens or weight rows there are and where a token or row stands are of
-// no consequence. (That a row or column of an MMA does not depend on its place or neighbours is a property of the
-// hardware, and is tested.)
-//
-// 32 columns are permuted, for weights and tokens alike: lane q of a quad holds columns 8q .. 8q+7, 16 bytes of a row.
-// The first instruction takes the first two pairs of every lane, the second the others.
+// be fewer). Within a segment columns are taken in order, 16 to an instruction, all on one accumulator that starts from
+// 0; then the segments are added to 0 in index order, in f32. All of it is a function of K alone: which block or warp
+// sums a segment, how many tokens or weight rows there are and where a token or row stands are of no consequence. (That
+// a row or column of an MMA does not depend on its place or neighbours is a property of the hardware, and is tested.)
 #pragma once
 
 #include "ops/cuda/common.cuh"
@@ -107,23 +103,40 @@ __device__ inline void wait_for_fetches(int pending) {
 
 // --- summing ---------------------------------------------------------------------------------------------------------
 
-__device__ inline void mma(float (&c)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0,
-                           unsigned b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+// Operands stand in shared memory as rows of 32 columns, 64 bytes, in pieces of 16. So that eight rows at one piece lie
+// in different banks, piece p of row r stands at place p ^ (r / 2 % 4).
+__device__ inline int place_of(int row, int piece) {
+  return row * 4 + (piece ^ (row / 2 % 4));
 }
 
-// 32 columns of 16 weight rows (row g of a quad in `upper`, g + 8 in `lower`) and 8 kN tokens.
-template <int kN>
-__device__ inline void multiply_add(float (&sums)[kN][4], const uint4& upper, const uint4& lower,
-                                    const uint4 (&x)[kN]) {
-#pragma unroll
-  for (int n = 0; n < kN; ++n) mma(sums[n], upper.x, lower.x, upper.y, lower.y, x[n].x, x[n].y);
-#pragma unroll
-  for (int n = 0; n < kN; ++n) mma(sums[n], upper.z, lower.z, upper.w, lower.w, x[n].z, x[n].w);
+// Four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8.
+struct Fragment {
+  unsigned r[4];
+};
+__device__ inline Fragment load_fragment(const uint4* row) {
+  Fragment f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+               : "memory");
+  return f;
+}
+// 16 weight rows from `row` on, columns 16 half .. 16 half + 15: the first operand.
+__device__ inline Fragment load_weights(const uint4* rows, int row, int half) {
+  const int lane = threadIdx.x % 32;
+  return load_fragment(rows + place_of(row + lane % 16, 2 * half + lane / 16));
+}
+// 8 tokens from `row` on, all 32 columns: the second operand of two instructions.
+__device__ inline Fragment load_tokens(const uint4* rows, int row) {
+  const int lane = threadIdx.x % 32;
+  return load_fragment(rows + place_of(row + lane % 8, lane / 8));
+}
+
+__device__ inline void multiply_add(float (&sums)[4], const Fragment& w, unsigned x0, unsigned x1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(w.r[0]), "r"(w.r[1]), "r"(w.r[2]), "r"(w.r[3]), "r"(x0), "r"(x1));
 }
 
 __device__ inline void add_segment(float& total, float sum) {
@@ -146,6 +159,10 @@ __device__ inline void for_sums(int lane, int row, int token, const float (&sums
 // All blocks of the cluster have come here, and see what the others wrote before.
 __device__ inline void meet_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// The same, without seeing anything.
+__device__ inline void leave_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
 // What stands at `p`, an address of this block's shared memory, in block `rank` of the cluster.
 __device__ inline float4 load_from(const float4* p, int rank) {

@@ -14,11 +14,11 @@ struct Tile {
   static constexpr int kMostThreads = 32 * kMostAcross * kDown;
 };
 
-// How a product is spread over blocks, by speed alone. blockIdx.x counts groups of `split` blocks, blockIdx.y token
-// tiles; a group has the next `laps` times `across` tiles of weight rows, and each of its blocks an equal share of the
-// segments: all, or (a cluster of kSegments) one.
+// How a product is spread over blocks, by speed alone. blockIdx.y counts token tiles, blockIdx.x blocks, or, where the
+// sum is split, clusters of kSegments blocks with a segment each. A block or cluster has the next `laps` times `across`
+// tiles of weight rows.
 struct Plan {
-  int across = 1, laps = 1, split = 1;
+  int across = 1, laps = 1;
   int depth = 2;    // steps in shared memory
   int trigger = 0;  // steps before the last at which the next kernel may start
 
@@ -41,8 +41,7 @@ struct Cursor {
   }
 };
 
-// A step in shared memory: rows of 32 columns, 64 bytes, weights before tokens; 8 rows are one read of a warp, without
-// bank conflicts. The columns from 32 on follow in a half of their own.
+// A step in shared memory: weights, then tokens, each as rows of the first 32 columns and rows of the others.
 template <typename Tile>
 struct Stage {
   uint4* weights;
@@ -80,7 +79,8 @@ struct WeightFetcher {
     }
   }
   __device__ void operator()(const Stage<Tile>& to, int along, int k, int K) const {
-    uint4* slot = to.weights + along * Tile::kRows * 4 + first_eight * 32 + threadIdx.x % 32;
+    const int lane = threadIdx.x % 32;
+    uint4* slot = to.weights + along * Tile::kRows * 4 + first_eight * 32 + place_of(lane / 4, lane % 4);
 #pragma unroll
     for (int h = 0; h < kHalves; ++h)
 #pragma unroll
@@ -98,23 +98,29 @@ template <typename Tile, bool kAligned>
 __device__ inline void fetch_tokens(const Product& a, const Stage<Tile>& to, int token0, int k, std::uint64_t policy) {
   const int unit = threadIdx.x % 8, stride = blockDim.x / 8, count = min(a.T - token0, Tile::kTokens);
   const bfloat* row = a.x + (token0 + threadIdx.x / 8) * a.x_stride;
-  uint4* slot = to.tokens + unit / 4 * (Tile::kTokens * 4) + unit % 4;
+  uint4* rows = to.tokens + unit / 4 * (Tile::kTokens * 4);
   for (int t = threadIdx.x / 8; t < count; t += stride, row += stride * a.x_stride)
-    fetch<kAligned>(slot + t * 4, row, k + 8 * unit, a.K, policy);
+    fetch<kAligned>(rows + place_of(t, unit % 4), row, k + 8 * unit, a.K, policy);
 }
 
 template <typename Tile>
 __device__ inline void sum_step(const Stage<Tile>& from, int along, int down, float (&sums)[Tile::kM][Tile::kN][4]) {
-  const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint4* w = from.weights + half * from.weight_half + along * Tile::kRows * 4 + lane;
-    const uint4* x = from.tokens + half * (Tile::kTokens * 4) + down * Tile::kN * 32 + lane;
-    uint4 tokens[Tile::kN];
+    const uint4* w = from.weights + half * from.weight_half;
+    const uint4* x = from.tokens + half * (Tile::kTokens * 4);
+    Fragment tokens[Tile::kN];
 #pragma unroll
-    for (int n = 0; n < Tile::kN; ++n) tokens[n] = x[n * 32];
+    for (int n = 0; n < Tile::kN; ++n) tokens[n] = load_tokens(x, (down * Tile::kN + n) * 8);
 #pragma unroll
-    for (int m = 0; m < Tile::kM; ++m) multiply_add(sums[m], w[2 * m * 32], w[(2 * m + 1) * 32], tokens);
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int m = 0; m < Tile::kM; ++m) {
+        const Fragment weights = load_weights(w, along * Tile::kRows + 16 * m, i);
+#pragma unroll
+        for (int n = 0; n < Tile::kN; ++n)
+          multiply_add(sums[m][n], weights, tokens[n].r[2 * i], tokens[n].r[2 * i + 1]);
+      }
   }
 }
 
@@ -146,7 +152,7 @@ __device__ inline void store_totals(const Product& a, int tile, int token, float
 // Blocks of a cluster have a segment each. Every one leaves its sums in its shared memory and adds up, in order, what
 // all have of its share of the outputs.
 template <typename Tile>
-__device__ inline void add_across_cluster(const Product& a, const Plan& plan, int rank, int tile0, int token0,
+__device__ inline void add_across_cluster(const Product& a, int rank, int tile0, int token0,
                                           const float (&sums)[Tile::kM][Tile::kN][4], float4* shared) {
   constexpr int kFragments = Tile::kM * Tile::kN;  // 16 x 8 tiles of a warp
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -172,17 +178,19 @@ __device__ inline void add_across_cluster(const Product& a, const Plan& plan, in
                if (column < a.T) factor.store(row, column, sum);
              });
   }
-  meet_cluster();  // nobody leaves while its sums are read
+  leave_cluster();  // nobody ends while its sums are read
 }
 
-template <typename Tile, bool kAligned>
+// kSplit: a block of a cluster has one segment, else all.
+template <typename Tile, bool kSplit, bool kAligned>
 __global__ void __launch_bounds__(Tile::kMostThreads)
     product_kernel(const __grid_constant__ Product a, const __grid_constant__ Plan plan) {
   extern __shared__ uint4 shared[];
   const int warp = threadIdx.x / 32, along = warp / Tile::kDown, down = warp % Tile::kDown;
-  const int rank = blockIdx.x % plan.split, tile0 = blockIdx.x / plan.split * (plan.across * plan.laps);
+  constexpr int kBlocks = kSplit ? kSegments : 1;
+  const int rank = blockIdx.x % kBlocks, tile0 = blockIdx.x / kBlocks * (plan.across * plan.laps);
   const int token0 = blockIdx.y * Tile::kTokens;
-  const int begin = plan.split == 1 ? 0 : rank * a.segment, end = plan.split == 1 ? a.K : min(a.K, begin + a.segment);
+  const int begin = kSplit ? rank * a.segment : 0, end = kSplit ? min(a.K, begin + a.segment) : a.K;
 
   // Weights depend on nobody: the first steps of them are fetched while the kernel before still runs.
   const std::uint64_t keep = fetch_policy(false);
@@ -204,9 +212,9 @@ __global__ void __launch_bounds__(Tile::kMostThreads)
   Cursor at = {0, begin, 0};
   for (int i = 0; i < plan.depth - 1; ++i, at.advance(begin, end, plan.depth)) fetch_token_step(at);
 
-  float sums[Tile::kM][Tile::kN][4] = {}, totals[Tile::kM][Tile::kN][4] = {};
-  const int token = token0 + down * (8 * Tile::kN);
-  int left = a.segment;  // columns of the segment
+  float sums[Tile::kM][Tile::kN][4] = {};
+  [[maybe_unused]] float totals[Tile::kM][Tile::kN][4] = {};
+  [[maybe_unused]] int left = a.segment;  // columns of the segment
   at = {0, begin, 0};
   for (int step = 0; step < steps; ++step) {
     wait_for_fetches(plan.depth - 2);
@@ -219,14 +227,16 @@ __global__ void __launch_bounds__(Tile::kMostThreads)
 
     const int tile = tile0 + at.lap * plan.across + along;
     at.advance(begin, end, plan.depth);
-    left -= kStep;
-    if (plan.split > 1 || (left > 0 && at.k > begin)) continue;
-    end_segment(totals, sums);
-    left = a.segment;
-    if (at.k == begin) store_totals(a, tile, token, totals);
+    if constexpr (!kSplit) {
+      left -= kStep;
+      if (left > 0 && at.k > begin) continue;
+      end_segment(totals, sums);
+      left = a.segment;
+      if (at.k == begin) store_totals(a, tile, token0 + down * (8 * Tile::kN), totals);
+    }
   }
-  if (plan.split > 1) {
-    add_across_cluster<Tile>(a, plan, rank, tile0, token0, sums, reinterpret_cast<float4*>(shared));
+  if constexpr (kSplit) {
+    add_across_cluster<Tile>(a, rank, tile0, token0, sums, reinterpret_cast<float4*>(shared));
   }
 }
 
