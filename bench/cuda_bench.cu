@@ -114,7 +114,7 @@ class Bench {
 
   const std::int32_t* ints(const std::vector<std::int32_t>& values) {
     memory_.emplace_back(values.size() * 4);
-    upload(s, memory_.back().data(), values.data(), values.size() * 4);
+    cuda_backend()->upload(s, memory_.back().data(), values.data(), values.size() * 4);
     return reinterpret_cast<const std::int32_t*>(memory_.back().data());
   }
 

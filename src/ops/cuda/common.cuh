@@ -73,6 +73,51 @@ struct Matrix {
 template <typename T>
 Matrix<T> matrix(const Rows& x) { return {static_cast<T*>(x.data), x.stride}; }
 
+// Eight neighbouring elements of a row: one or two 16-byte accesses where `aligned` (see vectors_of), else one by one.
+// Elements from `count` on are 0, and not written.
+template <typename T>
+struct Eight {
+  float v[8];
+
+  __device__ static Eight load(const T* p, std::int64_t count, bool aligned) {
+    Eight e;
+    if (aligned && count >= 8) {
+      alignas(16) T raw[8];
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(raw) / 16); ++i) {
+        reinterpret_cast<uint4*>(raw)[i] = reinterpret_cast<const uint4*>(p)[i];
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i) e.v[i] = to_f32(raw[i]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) e.v[i] = i < count ? to_f32(p[i]) : 0.0f;
+    }
+    return e;
+  }
+  __device__ void store(T* p, std::int64_t count, bool aligned) const {
+    if (aligned && count >= 8) {
+      alignas(16) T raw[8];
+#pragma unroll
+      for (int i = 0; i < 8; ++i) raw[i] = from_f32<T>(v[i]);
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(sizeof(raw) / 16); ++i) {
+        reinterpret_cast<uint4*>(p)[i] = reinterpret_cast<const uint4*>(raw)[i];
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (i < count) p[i] = from_f32<T>(v[i]);
+      }
+    }
+  }
+};
+
+// Whether every eighth element of every row is aligned to 16 bytes.
+inline bool vectors_of(const Rows& x) {
+  return reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 && x.stride * size_of(x.format) % 16 == 0;
+}
+
 // Calls body with a value of the element type.
 template <typename Body>
 void with_type(Format format, Body body) {

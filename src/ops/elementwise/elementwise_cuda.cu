@@ -45,14 +45,6 @@ struct Convert {
   }
 };
 
-template <typename T>
-struct Swiglu {
-  Matrix<T> gate, up, y;
-  __device__ void operator()(std::int64_t i, std::int64_t j) const {
-    y.row(i)[j] = from_f32<T>(__fmul_rn(round_to<T>(silu(to_f32(gate.row(i)[j]))), to_f32(up.row(i)[j])));
-  }
-};
-
 // x sigmoid(2u) = x / 2 (1 + tanh u), u = sqrt(2/pi) (x + 0.044715 x^3)
 template <typename T>
 struct GeluTanh {
@@ -73,6 +65,23 @@ struct GeluErf {
     x.row(i)[j] = from_f32<T>(__fmul_rn(__fmul_rn(0.5f, v), erfcf(__fmul_rn(-0.707106781f, v))));
   }
 };
+
+// Eight columns a thread, for it runs in every layer of a decode step.
+template <typename T>
+__global__ void swiglu_kernel(Matrix<T> gate, Matrix<T> up, Matrix<T> y, std::int64_t rows, std::int64_t cols,
+                              bool aligned) {
+  wait_for_predecessor();
+  let_successor_start();
+  const std::int64_t j = 8 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
+  if (j >= cols) return;
+  for (std::int64_t i = blockIdx.y; i < rows; i += gridDim.y) {
+    Eight<T> a = Eight<T>::load(gate.row(i) + j, cols - j, aligned);
+    const Eight<T> b = Eight<T>::load(up.row(i) + j, cols - j, aligned);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) a.v[k] = __fmul_rn(round_to<T>(silu(a.v[k])), b.v[k]);
+    a.store(y.row(i) + j, cols - j, aligned);
+  }
+}
 
 }  // namespace
 
@@ -97,9 +106,15 @@ void convert(Stream& s, Rows x, Rows y) {
 
 void swiglu(Stream& s, Rows gate, Rows up, Rows y) {
   check_swiglu(gate, up, y);
+  if (y.rows == 0 || y.cols == 0) return;
+  constexpr unsigned kSwigluThreads = 64;
+  constexpr std::int64_t kMostRows = 8192;  // of the grid
+  const dim3 grid(blocks(y.cols, 8 * kSwigluThreads), static_cast<unsigned>(y.rows < kMostRows ? y.rows : kMostRows));
+  const bool aligned = vectors_of(gate) && vectors_of(up) && vectors_of(y);
   with_type(y.format, [&](auto t) {
     using T = decltype(t);
-    for_elements(s, y, "swiglu", Swiglu<T>{matrix<T>(gate), matrix<T>(up), matrix<T>(y)});
+    launch(s, "swiglu", {.blocks = grid, .threads = kSwigluThreads}, swiglu_kernel<T>, matrix<T>(gate), matrix<T>(up),
+           matrix<T>(y), y.rows, y.cols, aligned);
   });
 }
 

@@ -1,6 +1,10 @@
 // rms_norm, add_rms_norm, gated_rms_norm, layer_norm: one block a row (a head, for the gated one).
-// Bytes: each operand once, the second pass over a row comes from L1; the wall is memory.
+// Bytes: each operand once; the wall is memory for many rows, the chain of latencies for few.
+// Plan: a row stands in the registers of its block, eight columns a thread, weights loaded before the kernel before ends.
 // Sums: a thread adds its elements in order, then the fixed tree of block_sum, whatever the number of rows.
+#include <string>
+#include <type_traits>
+
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/launch.h"
@@ -9,49 +13,114 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 512;
 
-// The sum over a row of f(column).
-template <typename F>
-__device__ float row_sum(std::int64_t cols, F f) {
-  float sum = 0;
-  for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) sum = __fadd_rn(sum, f(j));
-  return block_sum<kThreads>(sum);
-}
+// A row in the registers of a block: thread i has eight columns from 8 (i + kThreads k) on, for k < kEights.
+template <typename T, int kEights>
+struct RowOf {
+  Eight<T> part[kEights];
+  std::int64_t cols;
 
-template <typename T>
-__device__ float root_mean_square_inverse(const T* x, std::int64_t cols, float eps) {
-  const float squares = row_sum(cols, [=](std::int64_t j) { return __fmul_rn(to_f32(x[j]), to_f32(x[j])); });
-  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(squares, static_cast<float>(cols)), eps)));
-}
+  __device__ static std::int64_t column(int k) { return 8 * (threadIdx.x + std::int64_t{kThreads} * k); }
 
-template <typename T>
-__device__ void rms_norm_row(const T* x, const float* w, float eps, std::int64_t cols, T* y) {
-  const float scale = root_mean_square_inverse(x, cols, eps);
-  for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) {
-    y[j] = from_f32<T>(__fmul_rn(__fmul_rn(to_f32(x[j]), scale), __fadd_rn(1.0f, w[j])));
+  __device__ void load(const T* row, std::int64_t columns, bool aligned) {
+    cols = columns;
+#pragma unroll
+    for (int k = 0; k < kEights; ++k) part[k] = Eight<T>::load(row + column(k), cols - column(k), aligned);
   }
+  __device__ void store(T* row, bool aligned) const {
+#pragma unroll
+    for (int k = 0; k < kEights; ++k) part[k].store(row + column(k), cols - column(k), aligned);
+  }
+  // value(element, column) takes the place of every element.
+  template <typename Value>
+  __device__ void each(Value value) {
+#pragma unroll
+    for (int k = 0; k < kEights; ++k) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (column(k) + i < cols) part[k].v[i] = value(part[k].v[i], k, i);
+      }
+    }
+  }
+  // The sum of f(element).
+  template <typename F>
+  __device__ float sum(F f) const {
+    float total = 0;
+#pragma unroll
+    for (int k = 0; k < kEights; ++k) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        if (column(k) + i < cols) total = __fadd_rn(total, f(part[k].v[i]));
+      }
+    }
+    return block_sum<kThreads>(total);
+  }
+};
+
+// 1 / sqrt(sum / n + eps)
+__device__ inline float inverse_root(float sum, std::int64_t n, float eps) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(n)), eps)));
 }
 
-template <typename T>
-__global__ void rms_norm_kernel(Matrix<T> x, const float* w, float eps, std::int64_t cols, Matrix<T> y) {
+// kAdd: x = round(x + r) first.
+template <typename T, int kEights, bool kAdd>
+__global__ void __launch_bounds__(kThreads) rms_norm_kernel(Matrix<T> x, Matrix<T> r, const float* w, float eps,
+                                                            std::int64_t cols, Matrix<T> y, bool aligned) {
+  RowOf<float, kEights> weight;
+  weight.load(w, cols, reinterpret_cast<std::uintptr_t>(w) % 16 == 0);
   wait_for_predecessor();
   let_successor_start();
-  rms_norm_row(x.row(blockIdx.x), w, eps, cols, y.row(blockIdx.x));
+  T* at = x.row(blockIdx.x);
+  RowOf<T, kEights> row;
+  row.load(at, cols, aligned);
+  if constexpr (kAdd) {
+    RowOf<T, kEights> more;
+    more.load(r.row(blockIdx.x), cols, aligned);
+    row.each([&](float value, int k, int i) { return round_to<T>(__fadd_rn(value, more.part[k].v[i])); });
+    row.store(at, aligned);
+  }
+  const float scale = inverse_root(row.sum([](float v) { return __fmul_rn(v, v); }), cols, eps);
+  row.each([&](float value, int k, int i) {
+    return __fmul_rn(__fmul_rn(value, scale), __fadd_rn(1.0f, weight.part[k].v[i]));
+  });
+  row.store(y.row(blockIdx.x), aligned);
 }
 
-template <typename T>
-__global__ void add_rms_norm_kernel(Matrix<T> x, Matrix<T> r, const float* w, float eps, std::int64_t cols,
-                                    Matrix<T> y) {
+template <typename T, int kEights>
+__global__ void __launch_bounds__(kThreads) layer_norm_kernel(Matrix<T> x, const float* w, const float* b, float eps,
+                                                              std::int64_t cols, Matrix<T> y, bool aligned) {
   wait_for_predecessor();
   let_successor_start();
-  T* a = x.row(blockIdx.x);
-  const T* b = r.row(blockIdx.x);
-  // A thread reads back only what it wrote itself.
-  for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) {
-    a[j] = from_f32<T>(__fadd_rn(to_f32(a[j]), to_f32(b[j])));
+  RowOf<T, kEights> row;
+  row.load(x.row(blockIdx.x), cols, aligned);
+  const float mean = __fdiv_rn(row.sum([](float v) { return v; }), static_cast<float>(cols));
+  const float scale = inverse_root(row.sum([=](float v) {
+    const float d = __fsub_rn(v, mean);
+    return __fmul_rn(d, d);
+  }), cols, eps);
+  row.each([&](float value, int k, int i) {
+    const std::int64_t j = row.column(k) + i;
+    return __fmaf_rn(__fmul_rn(__fsub_rn(value, mean), scale), w[j], b[j]);
+  });
+  row.store(y.row(blockIdx.x), aligned);
+}
+
+// Calls body with the number of eights that a thread has of a row.
+template <typename Body>
+void with_eights(std::int64_t cols, Body body) {
+  constexpr std::int64_t kBlock = 8 * kThreads;
+  if (cols <= kBlock) {
+    body(std::integral_constant<int, 1>());
+  } else if (cols <= 2 * kBlock) {
+    body(std::integral_constant<int, 2>());
+  } else if (cols <= 4 * kBlock) {
+    body(std::integral_constant<int, 4>());
+  } else if (cols <= 16 * kBlock) {
+    body(std::integral_constant<int, 16>());
+  } else {
+    throw Error(ErrorCode::unsupported, "norm: rows of " + std::to_string(cols) + " columns; at most 65536 on CUDA");
   }
-  rms_norm_row(a, w, eps, cols, y.row(blockIdx.x));
 }
 
 // A warp a head: heads of 128 would leave most of a block idle.
@@ -79,44 +148,31 @@ __global__ void gated_rms_norm_kernel(Matrix<T> x, Matrix<T> z, const float* w, 
   }
 }
 
-template <typename T>
-__global__ void layer_norm_kernel(Matrix<T> x, const float* w, const float* b, float eps, std::int64_t cols,
-                                  Matrix<T> y) {
-  wait_for_predecessor();
-  let_successor_start();
-  const T* a = x.row(blockIdx.x);
-  T* out = y.row(blockIdx.x);
-  const float mean = __fdiv_rn(row_sum(cols, [=](std::int64_t j) { return to_f32(a[j]); }), static_cast<float>(cols));
-  const float squares = row_sum(cols, [=](std::int64_t j) {
-    const float d = __fsub_rn(to_f32(a[j]), mean);
-    return __fmul_rn(d, d);
-  });
-  const float variance = __fdiv_rn(squares, static_cast<float>(cols));
-  const float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(variance, eps)));
-  for (std::int64_t j = threadIdx.x; j < cols; j += kThreads) {
-    out[j] = from_f32<T>(__fmaf_rn(__fmul_rn(__fsub_rn(to_f32(a[j]), mean), scale), w[j], b[j]));
-  }
-}
-
 }  // namespace
 
 void rms_norm(Stream& s, Rows x, std::span<const float> w, float eps, Rows y) {
   check_rms_norm(x, w, y);
   if (x.rows == 0) return;
+  const bool aligned = vectors_of(x) && vectors_of(y);
   with_type(x.format, [&](auto t) {
-    using T = decltype(t);
-    launch(s, "rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, rms_norm_kernel<T>, matrix<T>(x), w.data(),
-           eps, x.cols, matrix<T>(y));
+    with_eights(x.cols, [&](auto eights) {
+      using T = decltype(t);
+      launch(s, "rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, rms_norm_kernel<T, eights(), false>,
+             matrix<T>(x), matrix<T>(x), w.data(), eps, x.cols, matrix<T>(y), aligned);
+    });
   });
 }
 
 void add_rms_norm(Stream& s, Rows x, Rows r, std::span<const float> w, float eps, Rows y) {
   check_add_rms_norm(x, r, w, y);
   if (x.rows == 0) return;
+  const bool aligned = vectors_of(x) && vectors_of(r) && vectors_of(y);
   with_type(x.format, [&](auto t) {
-    using T = decltype(t);
-    launch(s, "add_rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, add_rms_norm_kernel<T>, matrix<T>(x),
-           matrix<T>(r), w.data(), eps, x.cols, matrix<T>(y));
+    with_eights(x.cols, [&](auto eights) {
+      using T = decltype(t);
+      launch(s, "add_rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, rms_norm_kernel<T, eights(), true>,
+             matrix<T>(x), matrix<T>(r), w.data(), eps, x.cols, matrix<T>(y), aligned);
+    });
   });
 }
 
@@ -135,10 +191,13 @@ void gated_rms_norm(Stream& s, Rows x, Rows z, std::span<const float> w, float e
 void layer_norm(Stream& s, Rows x, std::span<const float> w, std::span<const float> b, float eps, Rows y) {
   check_layer_norm(x, w, b, y);
   if (x.rows == 0) return;
+  const bool aligned = vectors_of(x) && vectors_of(y);
   with_type(x.format, [&](auto t) {
-    using T = decltype(t);
-    launch(s, "layer_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, layer_norm_kernel<T>, matrix<T>(x),
-           w.data(), b.data(), eps, x.cols, matrix<T>(y));
+    with_eights(x.cols, [&](auto eights) {
+      using T = decltype(t);
+      launch(s, "layer_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, layer_norm_kernel<T, eights()>,
+             matrix<T>(x), w.data(), b.data(), eps, x.cols, matrix<T>(y), aligned);
+    });
   });
 }
 

@@ -39,7 +39,7 @@ struct Operands {
   StepBegin begin(std::int32_t longest) {
     return {.cursors = cursors.view(),
             .requests = requests(longest),
-            .kv = {.page_size = 64, .block_table = table.data(), .pages_per_slot = kPages},
+            .kv = {.k = {}, .v = {}, .page_size = 64, .block_table = table.data(), .pages_per_slot = kPages},
             .drafts = drafts.data(),
             .rows = static_cast<std::int64_t>(ids.size()),
             .start = start.data(),
@@ -112,7 +112,7 @@ TEST(StepTest, CommitsTheRowsThatAgree) {
     EXPECT_EQ(seen[1 * kVocabulary + 5], kInPrompt - 1);
     commit.prompt = true;
     ops->commit(stream, commit);
-    EXPECT_THAT(a.cursors.accepted, ElementsAre(0, 0, 0, 0));
+    EXPECT_THAT(a.cursors.accepted, ElementsAre(0, 0, 0, 1));  // slot 3 had no rows
     EXPECT_THAT(a.cursors.token, ElementsAre(1, 5, 2, 103));
   }
 }
