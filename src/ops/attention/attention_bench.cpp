@@ -13,19 +13,30 @@ struct Heads {
 constexpr Heads kText[] = {{"mini", 2, 1, 256}, {"0.8B", 8, 2, 256}};
 constexpr Heads kVision[] = {{"mini", 4, 4, 64}, {"0.8B", 12, 12, 64}};
 
-// T queries after `start` cached rows. A query meets each earlier key twice (scores, values): 4 E FLOP.
-void run_text(benchmark::State& state, const Ops& ops, Stream& stream, Heads m, std::int64_t T,
-              std::int64_t start) {
+// T queries after `start` cached rows, in pages in reverse order. A query meets each earlier key twice
+// (scores, values): 4 E FLOP.
+void run_text(benchmark::State& state, const Ops& ops, Stream& stream, Heads m, std::int32_t T,
+              std::int32_t start) {
+  constexpr std::int32_t kPage = 64;
   Random random(1);
+  const std::int32_t pages = (start + T + kPage - 1) / kPage;
   const Matrix q = random_matrix(random, Format::bf16, T, m.H * m.E, 1, 0);
-  const Matrix k = random_matrix(random, Format::bf16, start + T, m.G * m.E, 1, 0);
-  const Matrix v = random_matrix(random, Format::bf16, start + T, m.G * m.E, 1, 0);
+  const Matrix k = random_matrix(random, Format::bf16, pages * kPage, m.G * m.E, 1, 0);
+  const Matrix v = random_matrix(random, Format::bf16, pages * kPage, m.G * m.E, 1, 0);
   Matrix out(Format::bf16, T, m.H * m.E, 0);
-  const double pairs = static_cast<double>(T * start + T * (T + 1) / 2);
+  std::vector<std::int32_t> table;
+  for (std::int32_t i = 0; i < pages; ++i) table.push_back(pages - 1 - i);
+  const std::int32_t first_row[] = {0, T}, slot = 0;
+  const Attention call{.q = q,
+                       .kv = {k, v, kPage, table.data(), pages},
+                       .requests = {1, T, first_row, &start, &slot},
+                       .head_dim = m.E,
+                       .out = out};
+  const double pairs = 1.0 * T * start + 0.5 * T * (T + 1);
   const auto elements = static_cast<double>(2 * (start + T) * m.G * m.E + 2 * T * m.H * m.E);
-  measure(state, {4.0 * m.E * static_cast<double>(m.H) * pairs, 2 * elements}, [&](std::int64_t) {
-    ops.attention(stream, {.q = q, .kv = {k, v}, .start = start, .head_dim = m.E, .out = out});
-  });
+  const auto op = T > 16 ? ops.attention_prefill : ops.attention_window;
+  measure(state, {4.0 * m.E * static_cast<double>(m.H) * pairs, 2 * elements},
+          [&](std::int64_t) { op(stream, call); });
 }
 
 void run_vision(benchmark::State& state, const Ops& ops, Stream& stream, Heads m, std::int64_t N) {
@@ -40,7 +51,7 @@ void run_vision(benchmark::State& state, const Ops& ops, Stream& stream, Heads m
 }
 
 struct Span {
-  std::int64_t T, start;
+  std::int32_t T, start;
 };
 
 const bool kRegistered = [] {

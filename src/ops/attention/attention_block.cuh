@@ -118,24 +118,35 @@ struct AttentionBlock {
     load(v[stage], a.kv.v);
   }
 
-  // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row.
-  __device__ void score(float (&s)[kRowTiles][2][4], const Place& at, float scale, int tile, int buffer,
-                        int stage) const {
+  // Fragments of A of the warp's rows.
+  using Queries = std::uint32_t[kRowTiles][kE / 16][4];
+  __device__ void read_queries(Queries& x, const bfloat* tile, const Place& at) const {
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+      for (int e = 0; e < kE / 16; ++e) load_a(x[i][e], tile + (at.warp_row + i * 16) * kStride + e * 16, kStride);
+    }
+  }
+
+  // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row. query(x, i, e) gives the
+  // fragment of row tile i, columns 16 e.
+  template <int kUnroll, typename Query>
+  __device__ void score(float (&s)[kRowTiles][2][4], const Place& at, float scale, int tile, int buffer, int stage,
+                        Query query) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
       for (int c = 0; c < 8; ++c) s[i][c / 4][c % 4] = 0;
     }
     const bfloat* const keys = k[stage] + at.column_warp * kWarpKeys * kStride;
-    const bfloat* const queries = q[buffer] + at.warp_row * kStride;
-#pragma unroll 4
-    for (int e = 0; e < kE; e += 16) {
+#pragma unroll kUnroll
+    for (int e = 0; e < kE / 16; ++e) {
       std::uint32_t b[4];
-      load_b(b, keys + e, kStride);
+      load_b(b, keys + e * 16, kStride);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         std::uint32_t x[4];
-        load_a(x, queries + i * 16 * kStride + e, kStride);
+        query(x, i, e);
         multiply(s[i][0], x, b[0], b[1]);
         multiply(s[i][1], x, b[2], b[3]);
       }

@@ -78,6 +78,10 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
   const Place at = place<kRowTiles>();
   block.load_queries(a, first, start, rows, g, first_row, 0);
   block.load_keys(a, pages[0], g, 0, keys, 0);
+  wait_for_copies();
+  __syncthreads();
+  typename Block<kE>::Queries queries;
+  block.read_queries(queries, block.q[0], at);
   Sums<kE, kRowTiles> sums;
   sums.clear();
   for (int tile = 0; tile <= last_tile; ++tile) {
@@ -88,7 +92,10 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
       block.load_keys(a, pages[(tile + 1) * kTile / a.kv.page_size], g, tile + 1, keys, stage ^ 1);
     }
     float s[kRowTiles][2][4];
-    block.score(s, at, a.scale, tile, 0, stage);
+    block.template score<kE / 16>(s, at, a.scale, tile, 0, stage, [&](std::uint32_t (&x)[4], int i, int e) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c) x[c] = queries[i][e][c];
+    });
     block.softmax(sums, s, at);
     block.weighted_sum(sums, at, stage);
   }

@@ -287,7 +287,10 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
     if (!here.valid(plan)) break;
     load_ahead(stage == 0 ? kStages - 1 : stage - 1);
     float s[kRowTiles][2][4];
-    block.score(s, at, text.scale, here.tile, here.order % kStages, stage);
+    const int buffer = here.order % kStages;
+    block.template score<4>(s, at, text.scale, here.tile, buffer, stage, [&](std::uint32_t (&x)[4], int i, int e) {
+      load_a(x, block.q[buffer] + (at.warp_row + i * 16) * Block::kStride + e * 16, Block::kStride);
+    });
     block.softmax(sums, s, at);
     block.weighted_sum(sums, at, stage);
     if (here.ends_leaf()) {
