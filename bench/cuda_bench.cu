@@ -192,20 +192,14 @@ void bench_vision_attention(Bench& b, std::int64_t N) {
             [&](int) { ops()->vision_attention(b.s, {.qkv = qkv, .heads = 16, .out = out}); });
 }
 
-void bench_gdn(Bench& b, std::int64_t T, bool window) {
-  constexpr int Hk = 16, Hv = 32, E = 128;
-  const int variants = window ? 32 : 1;
-  std::vector<std::span<float>> state;
-  for (int i = 0; i < variants; ++i) state.push_back(b.floats(std::int64_t{Hv} * E * E, 0.01f));
-  const Rows qkv = b.rows(T, (2 * Hk + Hv) * E), out = b.rows(T, Hv * E);
-  const std::span<float> g = b.floats(T * Hv, -0.05f), beta = b.floats(T * Hv, 0.5f);
-  const double bytes = 8.0 * Hv * E * E + 2.0 * T * (2 * Hk + 2 * Hv) * E;
-  b.measure(window ? "gdn_window" : "gdn_prefill", "T=" + std::to_string(T), variants, bytes,
-            window ? 0 : 6.0 * T * Hv * E * E, [&](int i) {
-              (window ? ops()->gdn_window : ops()->gdn_prefill)(
-                  b.s, {.qkv = qkv, .key_heads = Hk, .value_heads = Hv, .key_dim = E, .value_dim = E, .g = g,
-                        .beta = beta, .state = state[static_cast<std::size_t>(i)], .out = out});
-            });
+void bench_gdn_prefill(Bench& b, std::int64_t T) {
+  constexpr GdnShape kShape{16, 32, 128, 128};
+  const std::span<float> state = b.floats(kShape.state_floats(), 0.01f);
+  const Rows qkv = b.rows(T, kShape.conv_cols()), out = b.rows(T, kShape.value_cols());
+  const std::span<float> g = b.floats(T * kShape.value_heads, -0.05f), beta = b.floats(T * kShape.value_heads, 0.5f);
+  const double bytes = 8.0 * kShape.state_floats() + 2.0 * T * (kShape.conv_cols() + kShape.value_cols());
+  b.measure("gdn_prefill", "T=" + std::to_string(T), 1, bytes, 6.0 * T * kShape.state_floats(),
+            [&](int) { ops()->gdn_prefill(b.s, {kShape, qkv, g, beta, state, out}); });
 }
 
 void run() {
@@ -219,8 +213,7 @@ void run() {
   bench_attention(b, 16, 4096);
   for (const std::int64_t T : {512, 4096}) bench_attention(b, T, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
-  for (const std::int64_t T : {1, 16}) bench_gdn(b, T, true);
-  for (const std::int64_t T : {512, 4096}) bench_gdn(b, T, false);
+  for (const std::int64_t T : {512, 4096}) bench_gdn_prefill(b, T);
 }
 
 }  // namespace

@@ -82,7 +82,12 @@ struct Cursor {
     previous = __ldcg(w.previous + request);
   }
   __device__ bool operator==(const Cursor& o) const {
-    return rows == o.rows && slot == o.slot && start == o.start && previous == o.previous;
+    return first_row == o.first_row && rows == o.rows && slot == o.slot && start == o.start && previous == o.previous;
+  }
+  // Whether there is anything to do, within the pools.
+  __device__ bool sound(int slots) const {
+    return rows > 0 && rows <= kMostWindow && slot >= 0 && slot < slots && previous >= 0 && start >= previous &&
+           start / kGdnBlock - previous / kGdnBlock <= 1;
   }
   // The first token whose record may be read.
   __device__ int base() const { return previous / kGdnBlock * kGdnBlock; }

@@ -30,6 +30,7 @@ struct Shared {
   alignas(16) bfloat x[2 * kMostWindow][kStride];  // rows 2t: k, 2t + 1: q of token t of the window
   alignas(16) bfloat v[kMostWindow][kStride];
   alignas(16) bfloat o[kMostWindow][kStride];
+  alignas(16) bfloat z[kMostWindow][kGdnDim];
   alignas(16) bfloat past[kPast][3][kGdnDim];  // rows before the window and before the convolution: q, k, v
   alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];  // a and f of record, token % 4, token / 4
   float G[kGdnRing], beta[kMostWindow];
@@ -37,6 +38,9 @@ struct Shared {
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
 using State = float[kGdnDim / 16][2][4];
+
+// silu and its exponential by the fast instructions, a few units of f32 off: what they give is rounded to bf16.
+__device__ inline float quick_silu(float x) { return __fdividef(x, __fadd_rn(1.0f, __expf(-x))); }
 
 struct Place {
   int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -94,6 +98,7 @@ struct Item {
     load_state(s, w.state_of(c.slot, head), at);
     const int tid = static_cast<int>(threadIdx.x), base = c.base(), records = c.start - base;
     constexpr int kPieces = 16, kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
+#pragma unroll 1
     for (int i = tid; i < records * kOfRecord; i += kThreads) {
       const int t = base + i / kOfRecord, piece = i % kOfRecord, row = t % kGdnRing;
       const std::int64_t from = w.ring_row(c.slot, t);
@@ -119,36 +124,42 @@ struct Item {
   // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring.
   __device__ void convolve(const Cursor& c) const {
     constexpr int kPairs = kGdnDim / 2;
+#pragma unroll 1
     for (int unit = static_cast<int>(threadIdx.x); unit < 3 * kPairs * kTiles; unit += kThreads) {
-      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;
+      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
       if (first >= c.rows) return;
       const int col = column(part) + e;
+      const bfloat* given = w.qkv.row(c.first_row + first) + col;
       std::uint32_t x[kPast + kQuad];
 #pragma unroll
-      for (int i = 0; i < kPast + kQuad; ++i) {
-        const int t = first - kPast + i;
-        x[i] = t < 0         ? *reinterpret_cast<const std::uint32_t*>(&m.past[t + kPast][part][e])
-               : t < c.rows ? load_pair(w.qkv.row(c.first_row + t) + col)
-                            : 0;
+      for (int i = 0; i < kPast; ++i) {
+        x[i] = first == 0 ? *reinterpret_cast<const std::uint32_t*>(&m.past[i][part][e])
+                          : load_pair(given + (i - kPast) * w.qkv.stride);
       }
+#pragma unroll
+      for (int i = 0; i < kQuad; ++i) x[kPast + i] = first + i < c.rows ? load_pair(given + i * w.qkv.stride) : 0;
       const float4 low = *reinterpret_cast<const float4*>(w.conv1d + col * kTaps);
       const float4 high = *reinterpret_cast<const float4*>(w.conv1d + (col + 1) * kTaps);
       const float taps[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+      bfloat* to = (part == 2 ? m.v[first] : m.x[2 * first + 1 - part]) + e;
+      const int step = part == 2 ? kStride : 2 * kStride;
+      const int last = min(kQuad, c.rows - first);
 #pragma unroll
       for (int i = 0; i < kQuad; ++i) {
-        const int t = first + i;
-        if (t >= c.rows) break;
+        if (i >= last) break;
         float sum[2] = {};
 #pragma unroll
         for (int j = 0; j < kTaps; ++j) {
           sum[0] = __fmaf_rn(taps[0][j], low_of(x[i + j]), sum[0]);
           sum[1] = __fmaf_rn(taps[1][j], high_of(x[i + j]), sum[1]);
         }
-        bfloat* to = part == 2 ? m.v[t] : m.x[2 * t + 1 - part];
-        *reinterpret_cast<std::uint32_t*>(to + e) = pack(silu(sum[0]), silu(sum[1]));
-        if (part == 2 || keeps_keys) {
-          *reinterpret_cast<std::uint32_t*>(w.conv_row(c.slot, c.start + t) + col) = x[i + kPast];
-        }
+        *reinterpret_cast<std::uint32_t*>(to + i * step) = pack(quick_silu(sum[0]), quick_silu(sum[1]));
+      }
+      if (part < 2 && !keeps_keys) continue;
+#pragma unroll
+      for (int i = 0; i < kQuad; ++i) {
+        if (i >= last) break;
+        *reinterpret_cast<std::uint32_t*>(w.conv_row(c.slot, c.start + first + i) + col) = x[kPast + i];
       }
     }
   }
@@ -174,6 +185,7 @@ struct Item {
 
   // k and q normalised, q scaled, both rounded; a warp a row.
   __device__ void normalise(const Cursor& c) const {
+#pragma unroll 1
     for (int r = at.warp; r < 2 * c.rows; r += kWarps) {
       uint2* row = reinterpret_cast<uint2*>(m.x[r] + 4 * at.lane);
       const uint2 packed = *row;
@@ -354,19 +366,26 @@ struct Item {
     }
   }
 
-  // The gate rows that normed() needs: tokens warp and warp + 8.
-  __device__ uint2 load_gate(const Cursor& c, int token) const {
-    if (token >= c.rows) return {};
-    const bfloat* z = w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
-    if (w.vectors) return *reinterpret_cast<const uint2*>(z);
-    return {load_pair(z), load_pair(z + 2)};
+  // z in the background; a thread copies what it will read itself.
+  __device__ void load_gate(const Cursor& c) const {
+#pragma unroll 1
+    for (int token = at.warp; token < c.rows; token += kWarps) {
+      const bfloat* z = w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
+      bfloat* to = m.z[token] + 4 * at.lane;
+      if (w.vectors) {
+        copy_async<8>(to, z);
+      } else {
+#pragma unroll
+        for (int j = 0; j < 4; ++j) to[j] = z[j];
+      }
+    }
   }
 
   // Gated norm; a warp a token, a lane 4 values.
-  __device__ void store_output(const Cursor& c, int token, uint2 gate) const {
-    if (token >= c.rows) return;
-    const uint2 packed = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
-    const float x[4] = {low_of(packed.x), high_of(packed.x), low_of(packed.y), high_of(packed.y)};
+  __device__ void store_output(const Cursor& c, int token) const {
+    const uint2 o = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
+    const uint2 gate = *reinterpret_cast<const uint2*>(m.z[token] + 4 * at.lane);
+    const float x[4] = {low_of(o.x), high_of(o.x), low_of(o.y), high_of(o.y)};
     const float z[4] = {low_of(gate.x), high_of(gate.x), low_of(gate.y), high_of(gate.y)};
     float squares = 0;
 #pragma unroll
@@ -376,7 +395,7 @@ struct Item {
     const float* norm = w.norm + 4 * at.lane;
     float y[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), silu(z[j]));
+    for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), quick_silu(z[j]));
     bfloat* out = w.out.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
     if (w.vectors) {
       *reinterpret_cast<uint2*>(out) = {pack(y[0], y[1]), pack(y[2], y[3])};
@@ -397,9 +416,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   State s;
   Cursor c(w, static_cast<int>(blockIdx.y));
   for (;;) {
-    const bool sound = c.rows > 0 && c.rows <= kMostWindow && c.slot >= 0 && c.slot < w.slots && c.previous >= 0 &&
-                       c.start >= c.previous && c.start - c.base() < kGdnRing;
-    if (sound) item.load_past(c, s);
+    if (c.sound(w.slots)) item.load_past(c, s);
     wait_for_predecessor();
     const Cursor now(w, static_cast<int>(blockIdx.y));
     const bool same = now == c;
@@ -407,8 +424,8 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     wait_for_copies();
     if (__syncthreads_and(same)) break;
   }
-  if (c.rows <= 0) return;
-  const uint2 gates[2] = {item.load_gate(c, item.at.warp), item.load_gate(c, item.at.warp + kWarps)};
+  if (!c.sound(w.slots)) return;
+  item.load_gate(c);
   item.convolve(c);
   if (item.at.warp == kWarps - 1) item.gates(c);
   __syncthreads();
@@ -426,10 +443,11 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     item.fold(s, c.start);
     item.solve(c, s, boundary, c.rows);
   }
+  wait_for_copies();
   __syncthreads();
   item.store_updates(c);
-  item.store_output(c, item.at.warp, gates[0]);
-  item.store_output(c, item.at.warp + kWarps, gates[1]);
+#pragma unroll 1
+  for (int token = item.at.warp; token < c.rows; token += kWarps) item.store_output(c, token);
 }
 
 [[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::internal, "gdn_window: " + message); }
