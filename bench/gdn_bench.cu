@@ -13,14 +13,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
+#include <random>
 #include <vector>
 
+#include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
 #include "backend/cuda.h"
 #include "ops/cuda/launch.h"
-#include "ops/matrix.h"
 
 namespace quire::cuda {
 namespace {
@@ -180,16 +180,16 @@ void bench_case(Bench& bench, int B, int T, const char* name, int previous, int 
 }
 
 // Accepted tokens of a window, 1 .. T: one more with probability p each.
-int accepted(Random& random, int T, double p) {
+int accepted(std::mt19937& random, int T, double p) {
   int n = 1;
-  while (n < T && random.uniform() < p) ++n;
+  while (n < T && std::uniform_real_distribution<double>()(random) < p) ++n;
   return n;
 }
 
 void bench_rules(Bench& bench, double p, int mean) {
   constexpr int B = 32, T = 16, kSteps = 64;
   for (const bool own_block : {true, false}) {
-    Random random(1);
+    std::mt19937 random;
     std::vector<int> start(B), previous(B);
     for (int r = 0; r < B; ++r) start[r] = previous[r] = r % 17;
     std::vector<Step> steps;

@@ -3,8 +3,8 @@
 // Over 8 steps of depth 16, by the loads of mma.cuh, on values that cancel and differ much in size.
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
+#include <random>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 #include "core/dtype.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/mma.cuh"
-#include "ops/matrix.h"
 
 namespace quire::cuda {
 namespace {
@@ -59,7 +58,7 @@ class Mma : public testing::Test {
   Vector vector(float scale = 1) {
     Vector x;
     for (int i = 0; i < kDepth; ++i) {
-      const float v = scale * random_.normal() * std::exp2(random_.uniform(-12, 12));
+      const float v = scale * normal_(random_) * std::exp2(exponent_(random_));
       x.push_back(to_float(to_bf16(v)));
     }
     return x;
@@ -103,9 +102,10 @@ class Mma : public testing::Test {
     return u;
   }
 
-  Random random_{1};
-
  private:
+  std::mt19937 random_;
+  std::normal_distribution<float> normal_;
+  std::uniform_real_distribution<float> exponent_{-12, 12};
   std::vector<bf16> a_, b_;
 };
 

@@ -16,7 +16,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int L = kGdnBlock;
+constexpr int L = kGdnBlock, kHalf = L / 2;
 constexpr int kThreads = 256, kWarps = 8;
 constexpr int kTaps = 4, kPast = kTaps - 1;
 constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
@@ -32,15 +32,15 @@ struct Shared {
   alignas(16) bfloat o[kMostWindow][kStride];
   alignas(16) bfloat z[kMostWindow][kGdnDim];
   alignas(16) bfloat past[kPast][3][kGdnDim];  // rows before the window and before the convolution: q, k, v
-  alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];  // a and f of record, token % 4, token / 4
+  // a and f of a record, for token % 4, token / 4; of the block's first half, for tokens of the second, as operand B:
+  // -a and f in the rows of x, high and low part.
+  alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];
+  alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
   float G[kGdnRing], beta[kMostWindow];
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
 using State = float[kGdnDim / 16][2][4];
-
-// silu and its exponential by the fast instructions, a few units of f32 off: what they give is rounded to bf16.
-__device__ inline float quick_silu(float x) { return __fdividef(x, __fadd_rn(1.0f, __expf(-x))); }
 
 struct Place {
   int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -207,7 +207,7 @@ struct Item {
     }
   }
 
-  // The weights of 16 records from place 16 * part of the block at ring row `block` on, for 8 tokens: one warp.
+  // The weights of 16 records, half a block, for 8 tokens: one warp.
   __device__ void weigh(const Cursor& c, int tokens, int first_record) const {
     float dots[2][4] = {};
 #pragma unroll
@@ -219,17 +219,29 @@ struct Item {
       multiply(dots[1], a, b[2], b[3]);
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int row = 0; row < 2; ++row) {
+      const int token = tokens + at.group / 2 + 4 * row, t = c.start + token, query = at.group % 2;
+      if (token >= c.rows || t / L != first_record / L) continue;
+      const bool early = t / kHalf != first_record / kHalf;
+      const float G = m.G[t % kGdnRing], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = at.group + 8 * (i / 2), token = tokens + row / 2, t = c.start + token;
-        const int j = first_record + 8 * half + 2 * at.part + i % 2;
-        const bool query = row % 2 == 1;
-        // Others hold stale rows, or are not of this token's block.
-        if (token >= c.rows || j / L != t / L || j > (query ? t : t - 1)) continue;
-        float weight = expf(__fsub_rn(m.G[t % kGdnRing], m.G[j % kGdnRing]));
-        if (!query) weight = __fmul_rn(m.beta[token], weight);
-        m.weight[j % kGdnRing][token % kQuad][token / kQuad * 2 + query] = __fmul_rn(weight, dots[half][i]);
+      for (int half = 0; half < 2; ++half) {
+        const int j = first_record + 8 * half + 2 * at.part;
+        const float2 past = *reinterpret_cast<const float2*>(&m.G[j % kGdnRing]);
+        float weight[2] = {expf(__fsub_rn(G, past.x)), expf(__fsub_rn(G, past.y))};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) weight[i] = __fmul_rn(__fmul_rn(beta, weight[i]), dots[half][2 * row + i]);
+        if (early) {
+          std::uint32_t hi, lo;
+          split(query ? weight[0] : -weight[0], query ? weight[1] : -weight[1], hi, lo);
+          *reinterpret_cast<std::uint32_t*>(&m.early[0][2 * token + query][j % kHalf]) = hi;
+          *reinterpret_cast<std::uint32_t*>(&m.early[1][2 * token + query][j % kHalf]) = lo;
+          continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {  // later ones are stale
+          if (j + i < t + query) m.weight[(j + i) % kGdnRing][token % kQuad][token / kQuad * 2 + query] = weight[i];
+        }
       }
     }
   }
@@ -240,6 +252,23 @@ struct Item {
     if (sixteen < 3 && tokens < c.rows && first < c.start + c.rows) weigh(c, tokens, first);
   }
 
+  // The updates of 16 records from ring row `row` on as operand A: [i] has those of value 8 (i % 2) after the thread's
+  // first and of the records 8 (i / 2) + 2 part and the next.
+  __device__ void load_updates(float2 (&u)[4], int row) const {
+    if constexpr (sizeof(U) == sizeof(bfloat)) {
+      std::uint32_t a[4];
+      load_a_transposed(a, m.u[row] + 16 * at.warp, Memory::kUStride);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) u[i] = {low_of(a[i]), high_of(a[i])};
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = row + 8 * (i / 2) + 2 * at.part, value = at.value + 8 * (i % 2);
+        u[i] = {m.u[j][value], m.u[j + 1][value]};
+      }
+    }
+  }
+
   // s becomes the checkpoint of the block after that of token t.
   __device__ void fold(State& s, int t) const {
     const int block = t / L * L % kGdnRing;
@@ -247,12 +276,13 @@ struct Item {
     std::uint32_t hi[2][4], lo[2][4];  // of y, 16 values x 16 records
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
+      float2 u[4];
+      load_updates(u, block + kHalf * step);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int j = block + 16 * step + 8 * (i / 2) + 2 * at.part, value = at.value + 8 * (i % 2);
-        const float y0 = __fmul_rn(expf(__fsub_rn(c, m.G[j])), to_f32(m.u[j][value]));
-        const float y1 = __fmul_rn(expf(__fsub_rn(c, m.G[j + 1])), to_f32(m.u[j + 1][value]));
-        split(y0, y1, hi[step][i], lo[step][i]);
+        const float2 G = *reinterpret_cast<const float2*>(&m.G[block + kHalf * step + 8 * (i / 2) + 2 * at.part]);
+        split(__fmul_rn(expf(__fsub_rn(c, G.x)), u[i].x), __fmul_rn(expf(__fsub_rn(c, G.y)), u[i].y), hi[step][i],
+              lo[step][i]);
       }
     }
 #pragma unroll
@@ -265,7 +295,7 @@ struct Item {
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         std::uint32_t b[4];
-        load_b_transposed(b, m.k[block + 16 * step] + 16 * i, kStride);
+        load_b_transposed(b, m.k[block + kHalf * step] + 16 * i, kStride);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           multiply(s[i][half], hi[step], b[2 * half], b[2 * half + 1]);
@@ -298,14 +328,12 @@ struct Item {
     }
   }
 
-  // Tokens begin .. end-1 of the window, which are of one block, whose checkpoint is s.
-  __device__ void solve(const Cursor& c, const State& s, int begin, int end) const {
-    float h[kTiles][4];
-    multiply_state(s, h);
+  // What the checkpoint contributes to u and o of every token.
+  __device__ void begin_sums(int start, float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int token = kQuad * n + at.part;
-      const float decay = expf(m.G[(c.start + token) % kGdnRing]), beta = m.beta[token];
+      const float decay = expf(m.G[(start + token) % kGdnRing]), beta = m.beta[token];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float v = to_f32(m.v[token][at.value + 8 * r]);
@@ -313,33 +341,75 @@ struct Item {
         h[n][2 * r + 1] = __fmul_rn(decay, h[n][2 * r + 1]);
       }
     }
-    for (int t = (c.start + begin) / L * L; t < c.start + begin; ++t) {
-      const int row = t % kGdnRing;
-      apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
-    }
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-      for (int part = 0; part < kQuad; ++part) {
-        const int token = kQuad * n + part;
-        if (token < begin || token >= end) continue;
-        const int owner = at.lane / kQuad * kQuad + part, row = (c.start + token) % kGdnRing;
-        const U u0 = from_f32<U>(__shfl_sync(~0u, h[n][0], owner)), u1 = from_f32<U>(__shfl_sync(~0u, h[n][2], owner));
-        if (at.part == part) m.u[row][at.value] = u0, m.u[row][at.value + 8] = u1;
-        apply(h, row, to_f32(u0), to_f32(u1), n, part);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const int token = kQuad * n + at.part;
-      if (token < begin || token >= end) continue;
-      m.o[token][at.value] = from_f32<bfloat>(h[n][1]), m.o[token][at.value + 8] = from_f32<bfloat>(h[n][3]);
-    }
-    __syncwarp();  // u, before a fold reads it
   }
 
-  // The record in ring row `row`, whose updates are u0 and u1, reaches the tokens after token 4 n + part, and its own
-  // output. part -1: all tokens. A token that it does not reach keeps its sums: u may be NaN.
+  // What the first half of the block at ring row `block` contributes to tokens of the second.
+  __device__ void add_early(float (&h)[kTiles][4], int block) const {
+    float2 u[4];
+    std::uint32_t hi[4], lo[4];
+    load_updates(u, block);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split(u[i].x, u[i].y, hi[i], lo[i]);
+#pragma unroll
+    for (int n = 0; n < kTiles; n += 2) {
+      std::uint32_t b[2][4];
+      load_b(b[0], m.early[0][8 * n], kHalf + 8);
+      load_b(b[1], m.early[1][8 * n], kHalf + 8);
+#pragma unroll
+      for (int i = 0; i < 2 && n + i < kTiles; ++i) {
+        multiply(h[n + i], hi, b[0][2 * i], b[0][2 * i + 1]);
+        multiply(h[n + i], hi, b[1][2 * i], b[1][2 * i + 1]);
+        if constexpr (sizeof(U) == sizeof(float)) multiply(h[n + i], lo, b[0][2 * i], b[0][2 * i + 1]);
+      }
+    }
+  }
+
+  // All tokens, half a block at a time: the rest of the half that the first is in, then what is left, at most the next.
+  __device__ void solve(const Cursor& c, State& s) const {
+    int begin = 0;
+#pragma unroll 1
+    do {
+      int start = c.start;
+      asm volatile("" : "+r"(start));  // the rows of tokens are computed anew, or they would take a register each
+      const int t = start + begin, end = min(c.rows, begin + kHalf - t % kHalf);
+      if (begin == 0 ? c.folds() : t % L == 0) {
+        fold(s, t - L);
+        if (begin == 0) store_state(s, w.state_of(c.slot, head), at);
+      }
+      float h[kTiles][4];
+      multiply_state(s, h);
+      begin_sums(start, h);
+      if (t % L >= kHalf) add_early(h, t / L * L % kGdnRing);
+      for (int j = t / kHalf * kHalf; j < t; ++j) {
+        const int row = j % kGdnRing;
+        apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
+      }
+      const unsigned todo = (1u << end) - (1u << begin);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int part = 0; part < kQuad; ++part) {
+          if ((todo >> (kQuad * n + part) & 1) == 0) continue;
+          const int row = (start + kQuad * n + part) % kGdnRing;
+          const U u0 = from_f32<U>(__shfl_sync(~0u, h[n][0], part, kQuad));
+          const U u1 = from_f32<U>(__shfl_sync(~0u, h[n][2], part, kQuad));
+          m.u[row][at.value] = u0, m.u[row][at.value + 8] = u1;  // the same from all four
+          apply(h, row, to_f32(u0), to_f32(u1), n, part);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const int token = kQuad * n + at.part;
+        if ((todo >> token & 1) == 0) continue;
+        m.o[token][at.value] = from_f32<bfloat>(h[n][1]), m.o[token][at.value + 8] = from_f32<bfloat>(h[n][3]);
+      }
+      __syncwarp();  // u, before it is read as an operand
+      begin = end;
+    } while (begin < c.rows);
+  }
+
+  // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part, and to its own
+  // output; part -1: to all. A token before it keeps its sums: u may be NaN.
   __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
     const float* weights = m.weight[row][at.part];
 #pragma unroll
@@ -432,17 +502,8 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   item.normalise(c);
   __syncthreads();
   item.weigh_all(c);
-  if (c.folds()) {
-    item.fold(s, c.previous);
-    store_state(s, w.state_of(c.slot, item.head), item.at);
-  }
   __syncthreads();
-  const int boundary = min(c.rows, c.boundary() - c.start);
-  item.solve(c, s, 0, boundary);
-  if (boundary < c.rows) {
-    item.fold(s, c.start);
-    item.solve(c, s, boundary, c.rows);
-  }
+  item.solve(c, s);
   wait_for_copies();
   __syncthreads();
   item.store_updates(c);
