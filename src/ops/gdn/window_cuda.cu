@@ -18,7 +18,8 @@ namespace {
 
 constexpr int L = kGdnBlock, kHalf = L / 2;
 constexpr int kThreads = 256, kWarps = 8;
-constexpr int kTaps = 4, kPast = kTaps - 1;
+constexpr int kTaps = 4, kPast = kTaps - 1, kConvRows = gdn_conv_rows(kTaps);
+constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a head
 constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
 constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and q of each
 
@@ -31,7 +32,7 @@ struct Shared {
   alignas(16) bfloat v[kMostWindow][kStride];
   alignas(16) bfloat o[kMostWindow][kStride];
   alignas(16) bfloat z[kMostWindow][kGdnDim];
-  alignas(16) bfloat past[kPast][3][kGdnDim];  // rows before the window and before the convolution: q, k, v
+  alignas(16) bfloat input[kPast + kMostWindow][3][kGdnDim];  // q, k, v before the convolution, from kPast tokens before
   // a and f of a record, for token % 4, token / 4; of the block's first half, for tokens of the second, as operand B:
   // -a and f in the rows of x, high and low part.
   alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];
@@ -41,6 +42,8 @@ struct Shared {
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
 using State = float[kGdnDim / 16][2][4];
+
+__device__ inline int half_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kHalf); }
 
 struct Place {
   int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -97,10 +100,10 @@ struct Item {
   __device__ void load_past(const Cursor& c, State& s) const {
     load_state(s, w.state_of(c.slot, head), at);
     const int tid = static_cast<int>(threadIdx.x), base = c.base(), records = c.start - base;
-    constexpr int kPieces = 16, kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
+    constexpr int kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
 #pragma unroll 1
     for (int i = tid; i < records * kOfRecord; i += kThreads) {
-      const int t = base + i / kOfRecord, piece = i % kOfRecord, row = t % kGdnRing;
+      const int t = base + i / kOfRecord, piece = i % kOfRecord, row = ring_index(t);
       const std::int64_t from = w.ring_row(c.slot, t);
       if (piece < kPieces) {
         copy_async<16>(&m.k[row][piece * 8], w.ring_k.row(from) + key_head * kGdnDim + piece * 8);
@@ -109,76 +112,93 @@ struct Item {
         copy_async<16>(&m.u[row][e], w.ring_u.row(from) + head * kGdnDim + e);
       }
     }
-    if (tid < records) copy_async<4>(&m.G[(base + tid) % kGdnRing], w.ring_g.row(w.ring_row(c.slot, base + tid)) + head);
+    if (tid < records) copy_async<4>(&m.G[ring_index(base + tid)], w.ring_g.row(w.ring_row(c.slot, base + tid)) + head);
     if (tid < kPast * 3 * kPieces) {
       const int part = tid / kPieces % 3, i = tid / kPieces / 3, e = tid % kPieces * 8;
-      copy_async<16>(&m.past[i][part][e], w.conv_row(c.slot, c.start - kPast + i) + column(part) + e);
+      copy_async<16>(&m.input[i][part][e], conv_row(c, i - kPast) + column(part) + e);
     }
   }
 
-  __device__ std::uint32_t load_pair(const bfloat* p) const {
-    if (w.vectors) return *reinterpret_cast<const std::uint32_t*>(p);
-    return static_cast<std::uint32_t>(__bfloat16_as_ushort(p[1])) << 16 | __bfloat16_as_ushort(p[0]);
+  // Where the input of token i of the window stands in the ring; those before it too.
+  __device__ bfloat* conv_row(const Cursor& c, int i) const {
+    return w.conv.row(std::int64_t{c.slot} * kConvRows + static_cast<unsigned>(c.start + i + kPast) % kConvRows);
   }
 
-  // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring.
+  // The window's rows, in the background where they are aligned; a thread copies the part of z that it reads itself.
+  __device__ void load_rows(const Cursor& c) const {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < c.rows * 3 * kPieces; i += kThreads) {
+      const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
+      copy<16>(&m.input[kPast + row][part][e], w.qkv.row(c.first_row + row) + column(part) + e);
+    }
+#pragma unroll 1
+    for (int token = at.warp; token < c.rows; token += kWarps) {
+      copy<8>(m.z[token] + 4 * at.lane, w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane);
+    }
+  }
+  template <int kBytes>
+  __device__ void copy(bfloat* to, const bfloat* from) const {
+    if (w.vectors) return copy_async<kBytes>(to, from);
+#pragma unroll
+    for (int j = 0; j < kBytes / 2; ++j) to[j] = from[j];
+  }
+
+  // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring. Tokens after the window,
+  // up to a multiple of 4, get what happens to lie there.
   __device__ void convolve(const Cursor& c) const {
     constexpr int kPairs = kGdnDim / 2;
 #pragma unroll 1
     for (int unit = static_cast<int>(threadIdx.x); unit < 3 * kPairs * kTiles; unit += kThreads) {
       const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
-      if (first >= c.rows) return;
-      const int col = column(part) + e;
-      const bfloat* given = w.qkv.row(c.first_row + first) + col;
+      if (first >= c.rows) break;
+      const float* taps = w.conv1d + (column(part) + e) * kTaps;
+      const float4 low = *reinterpret_cast<const float4*>(taps), high = *reinterpret_cast<const float4*>(taps + kTaps);
+      const float tap[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
       std::uint32_t x[kPast + kQuad];
 #pragma unroll
-      for (int i = 0; i < kPast; ++i) {
-        x[i] = first == 0 ? *reinterpret_cast<const std::uint32_t*>(&m.past[i][part][e])
-                          : load_pair(given + (i - kPast) * w.qkv.stride);
-      }
-#pragma unroll
-      for (int i = 0; i < kQuad; ++i) x[kPast + i] = first + i < c.rows ? load_pair(given + i * w.qkv.stride) : 0;
-      const float4 low = *reinterpret_cast<const float4*>(w.conv1d + col * kTaps);
-      const float4 high = *reinterpret_cast<const float4*>(w.conv1d + (col + 1) * kTaps);
-      const float taps[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+      for (int i = 0; i < kPast + kQuad; ++i) x[i] = *reinterpret_cast<const std::uint32_t*>(&m.input[first + i][part][e]);
       bfloat* to = (part == 2 ? m.v[first] : m.x[2 * first + 1 - part]) + e;
       const int step = part == 2 ? kStride : 2 * kStride;
-      const int last = min(kQuad, c.rows - first);
 #pragma unroll
       for (int i = 0; i < kQuad; ++i) {
-        if (i >= last) break;
         float sum[2] = {};
 #pragma unroll
         for (int j = 0; j < kTaps; ++j) {
-          sum[0] = __fmaf_rn(taps[0][j], low_of(x[i + j]), sum[0]);
-          sum[1] = __fmaf_rn(taps[1][j], high_of(x[i + j]), sum[1]);
+          sum[0] = __fmaf_rn(tap[0][j], low_of(x[i + j]), sum[0]);
+          sum[1] = __fmaf_rn(tap[1][j], high_of(x[i + j]), sum[1]);
         }
         *reinterpret_cast<std::uint32_t*>(to + i * step) = pack(quick_silu(sum[0]), quick_silu(sum[1]));
       }
+    }
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < c.rows * 3 * kPieces; i += kThreads) {
+      const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
       if (part < 2 && !keeps_keys) continue;
-#pragma unroll
-      for (int i = 0; i < kQuad; ++i) {
-        if (i >= last) break;
-        *reinterpret_cast<std::uint32_t*>(w.conv_row(c.slot, c.start + first + i) + col) = x[kPast + i];
-      }
+      *reinterpret_cast<uint4*>(conv_row(c, row) + column(part) + e) =
+          *reinterpret_cast<const uint4*>(&m.input[kPast + row][part][e]);
     }
   }
 
+  // a and b of the token of a lane.
+  __device__ float2 load_gates(const Cursor& c) const {
+    const std::int64_t row = c.first_row + min(at.lane, c.rows - 1);
+    return {to_f32(w.a.row(row)[head]), to_f32(w.b.row(row)[head])};
+  }
+
   // G and beta, by one warp: a lane has a token. The sum is serial.
-  __device__ void gates(const Cursor& c) const {
-    const int i = min(at.lane, c.rows - 1), t = c.start + at.lane;
-    const float g = log_decay(to_f32(w.a.row(c.first_row + i)[head]), w.A_log[head], w.dt_bias[head]);
-    const float beta = sigmoid(to_f32(w.b.row(c.first_row + i)[head]));
-    float sum = c.start % L == 0 ? 0.0f : m.G[(c.start - 1) % kGdnRing];
+  __device__ void gates(const Cursor& c, float2 ab) const {
+    const int t = c.start + at.lane;
+    const float g = log_decay(ab.x, w.A_log[head], w.dt_bias[head]), beta = sigmoid(ab.y);
+    float sum = block_of(c.start) * L == c.start ? 0.0f : m.G[ring_index(c.start - 1)];
     float mine = 0;
 #pragma unroll
     for (int j = 0; j < kQuad * kTiles; ++j) {
       const float next = __shfl_sync(~0u, g, j);
-      sum = (c.start + j) % L == 0 ? next : __fadd_rn(sum, next);
+      sum = block_of(c.start + j) * L == c.start + j ? next : __fadd_rn(sum, next);
       if (j == at.lane) mine = sum;
     }
     if (at.lane >= c.rows) return;
-    m.G[t % kGdnRing] = mine;
+    m.G[ring_index(t)] = mine;
     m.beta[at.lane] = beta;
     w.ring_g.row(w.ring_row(c.slot, t))[head] = mine;
   }
@@ -200,7 +220,7 @@ struct Item {
       *row = y;
       if (r % 2 == 1) continue;
       const int t = c.start + r / 2;
-      *reinterpret_cast<uint2*>(m.k[t % kGdnRing] + 4 * at.lane) = y;
+      *reinterpret_cast<uint2*>(m.k[ring_index(t)] + 4 * at.lane) = y;
       if (keeps_keys) {
         *reinterpret_cast<uint2*>(w.ring_k.row(w.ring_row(c.slot, t)) + key_head * kGdnDim + 4 * at.lane) = y;
       }
@@ -214,33 +234,33 @@ struct Item {
     for (int i = 0; i < kGdnDim / 16; ++i) {
       std::uint32_t a[4], b[4];
       load_a(a, m.x[2 * tokens] + 16 * i, kStride);
-      load_b(b, m.k[first_record % kGdnRing] + 16 * i, kStride);
+      load_b(b, m.k[ring_index(first_record)] + 16 * i, kStride);
       multiply(dots[0], a, b[0], b[1]);
       multiply(dots[1], a, b[2], b[3]);
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const int token = tokens + at.group / 2 + 4 * row, t = c.start + token, query = at.group % 2;
-      if (token >= c.rows || t / L != first_record / L) continue;
-      const bool early = t / kHalf != first_record / kHalf;
-      const float G = m.G[t % kGdnRing], beta = query ? 1.0f : m.beta[token];
+      if (token >= c.rows || block_of(t) != block_of(first_record)) continue;
+      const bool early = half_of(t) != half_of(first_record);
+      const float G = m.G[ring_index(t)], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = first_record + 8 * half + 2 * at.part;
-        const float2 past = *reinterpret_cast<const float2*>(&m.G[j % kGdnRing]);
+        const float2 past = *reinterpret_cast<const float2*>(&m.G[ring_index(j)]);
         float weight[2] = {expf(__fsub_rn(G, past.x)), expf(__fsub_rn(G, past.y))};
 #pragma unroll
         for (int i = 0; i < 2; ++i) weight[i] = __fmul_rn(__fmul_rn(beta, weight[i]), dots[half][2 * row + i]);
         if (early) {
           std::uint32_t hi, lo;
           split(query ? weight[0] : -weight[0], query ? weight[1] : -weight[1], hi, lo);
-          *reinterpret_cast<std::uint32_t*>(&m.early[0][2 * token + query][j % kHalf]) = hi;
-          *reinterpret_cast<std::uint32_t*>(&m.early[1][2 * token + query][j % kHalf]) = lo;
+          *reinterpret_cast<std::uint32_t*>(&m.early[0][2 * token + query][j & (kHalf - 1)]) = hi;
+          *reinterpret_cast<std::uint32_t*>(&m.early[1][2 * token + query][j & (kHalf - 1)]) = lo;
           continue;
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {  // later ones are stale
-          if (j + i < t + query) m.weight[(j + i) % kGdnRing][token % kQuad][token / kQuad * 2 + query] = weight[i];
+          if (j + i < t + query) m.weight[ring_index(j + i)][token % kQuad][token / kQuad * 2 + query] = weight[i];
         }
       }
     }
@@ -248,7 +268,7 @@ struct Item {
   __device__ void weigh_all(const Cursor& c) const {
     constexpr int kEights = (kTiles + 1) / 2;  // of tokens
     const int tokens = at.warp % kEights * 8, sixteen = at.warp / kEights;
-    const int first = c.start / L * L + 16 * sixteen;  // the third are in the next block
+    const int first = block_of(c.start) * L + kHalf * sixteen;  // the third are in the next block
     if (sixteen < 3 && tokens < c.rows && first < c.start + c.rows) weigh(c, tokens, first);
   }
 
@@ -271,7 +291,7 @@ struct Item {
 
   // s becomes the checkpoint of the block after that of token t.
   __device__ void fold(State& s, int t) const {
-    const int block = t / L * L % kGdnRing;
+    const int block = ring_index(block_of(t) * L);
     const float c = m.G[block + L - 1], decay = expf(c);
     std::uint32_t hi[2][4], lo[2][4];  // of y, 16 values x 16 records
 #pragma unroll
@@ -333,7 +353,7 @@ struct Item {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int token = kQuad * n + at.part;
-      const float decay = expf(m.G[(start + token) % kGdnRing]), beta = m.beta[token];
+      const float decay = expf(m.G[ring_index(start + token)]), beta = m.beta[token];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float v = to_f32(m.v[token][at.value + 8 * r]);
@@ -371,17 +391,17 @@ struct Item {
     do {
       int start = c.start;
       asm volatile("" : "+r"(start));  // the rows of tokens are computed anew, or they would take a register each
-      const int t = start + begin, end = min(c.rows, begin + kHalf - t % kHalf);
-      if (begin == 0 ? c.folds() : t % L == 0) {
+      const int t = start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - start);
+      if (begin == 0 ? c.folds() : block_of(t) * L == t) {
         fold(s, t - L);
         if (begin == 0) store_state(s, w.state_of(c.slot, head), at);
       }
       float h[kTiles][4];
       multiply_state(s, h);
       begin_sums(start, h);
-      if (t % L >= kHalf) add_early(h, t / L * L % kGdnRing);
-      for (int j = t / kHalf * kHalf; j < t; ++j) {
-        const int row = j % kGdnRing;
+      if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
+      for (int j = half; j < t; ++j) {
+        const int row = ring_index(j);
         apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
       }
       const unsigned todo = (1u << end) - (1u << begin);
@@ -390,11 +410,10 @@ struct Item {
 #pragma unroll
         for (int part = 0; part < kQuad; ++part) {
           if ((todo >> (kQuad * n + part) & 1) == 0) continue;
-          const int row = (start + kQuad * n + part) % kGdnRing;
-          const U u0 = from_f32<U>(__shfl_sync(~0u, h[n][0], part, kQuad));
-          const U u1 = from_f32<U>(__shfl_sync(~0u, h[n][2], part, kQuad));
-          m.u[row][at.value] = u0, m.u[row][at.value + 8] = u1;  // the same from all four
-          apply(h, row, to_f32(u0), to_f32(u1), n, part);
+          const int row = ring_index(start + kQuad * n + part);
+          float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
+          store_update(u, row);
+          apply(h, row, u[0], u[1], n, part);
         }
       }
 #pragma unroll
@@ -408,21 +427,37 @@ struct Item {
     } while (begin < c.rows);
   }
 
+  // Rounds the thread's two updates and keeps them; four threads have the same.
+  __device__ void store_update(float (&u)[2], int row) const {
+    U* to = m.u[row] + at.value;
+    if constexpr (sizeof(U) == sizeof(bfloat)) {
+      const std::uint32_t packed = pack(u[0], u[1]);
+      to[0] = __ushort_as_bfloat16(static_cast<unsigned short>(packed));
+      to[8] = __ushort_as_bfloat16(static_cast<unsigned short>(packed >> 16));
+      u[0] = low_of(packed), u[1] = high_of(packed);
+    } else {
+      to[0] = u[0], to[8] = u[1];
+    }
+  }
+
   // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part, and to its own
   // output; part -1: to all. A token before it keeps its sums: u may be NaN.
   __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
-    const float* weights = m.weight[row][at.part];
+    float weights[kTiles == 1 ? 4 : 2 * kTiles];
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      if (i < n) continue;
-      const float2 weight = *reinterpret_cast<const float2*>(weights + 2 * i);
+    for (int i = 0; i < 2 * kTiles; i += 4) {
+      if (i + 4 <= 2 * n) continue;
+      *reinterpret_cast<float4*>(weights + i) = *reinterpret_cast<const float4*>(m.weight[row][at.part] + i);
+    }
+#pragma unroll
+    for (int i = n; i < kTiles; ++i) {
       if (i > n || at.part > part) {
-        h[i][0] = __fmaf_rn(-weight.x, u0, h[i][0]);
-        h[i][2] = __fmaf_rn(-weight.x, u1, h[i][2]);
+        h[i][0] = __fmaf_rn(-weights[2 * i], u0, h[i][0]);
+        h[i][2] = __fmaf_rn(-weights[2 * i], u1, h[i][2]);
       }
       if (i > n || at.part >= part) {
-        h[i][1] = __fmaf_rn(weight.y, u0, h[i][1]);
-        h[i][3] = __fmaf_rn(weight.y, u1, h[i][3]);
+        h[i][1] = __fmaf_rn(weights[2 * i + 1], u0, h[i][1]);
+        h[i][3] = __fmaf_rn(weights[2 * i + 1], u1, h[i][3]);
       }
     }
   }
@@ -432,22 +467,7 @@ struct Item {
     for (int i = static_cast<int>(threadIdx.x); i < c.rows * kPieces; i += kThreads) {
       const int t = c.start + i / kPieces, e = i % kPieces * kOfPiece;
       *reinterpret_cast<uint4*>(w.ring_u.row(w.ring_row(c.slot, t)) + head * kGdnDim + e) =
-          *reinterpret_cast<const uint4*>(&m.u[t % kGdnRing][e]);
-    }
-  }
-
-  // z in the background; a thread copies what it will read itself.
-  __device__ void load_gate(const Cursor& c) const {
-#pragma unroll 1
-    for (int token = at.warp; token < c.rows; token += kWarps) {
-      const bfloat* z = w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
-      bfloat* to = m.z[token] + 4 * at.lane;
-      if (w.vectors) {
-        copy_async<8>(to, z);
-      } else {
-#pragma unroll
-        for (int j = 0; j < 4; ++j) to[j] = z[j];
-      }
+          *reinterpret_cast<const uint4*>(&m.u[ring_index(t)][e]);
     }
   }
 
@@ -491,14 +511,15 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     const Cursor now(w, static_cast<int>(blockIdx.y));
     const bool same = now == c;
     c = now;
+    if (c.sound(w.slots)) item.load_rows(c);
     wait_for_copies();
     if (__syncthreads_and(same)) break;
   }
   if (!c.sound(w.slots)) return;
-  item.load_gate(c);
+  const float2 ab = item.load_gates(c);
   item.convolve(c);
-  if (item.at.warp == kWarps - 1) item.gates(c);
   __syncthreads();
+  if (item.at.warp == kWarps - 1) item.gates(c, ab);
   item.normalise(c);
   __syncthreads();
   item.weigh_all(c);
