@@ -295,6 +295,16 @@ void bench_vision_attention(Bench& b, std::int64_t N) {
             [&](int) { ops()->vision_attention(b.s, {.qkv = qkv, .heads = 16, .out = out}); });
 }
 
+void bench_gdn_prefill(Bench& b, std::int64_t T) {
+  constexpr GdnShape kShape{16, 32, 128, 128};
+  const std::span<float> state = b.floats(kShape.state_floats(), 0.01f);
+  const Rows qkv = b.rows(T, kShape.conv_cols()), out = b.rows(T, kShape.value_cols());
+  const std::span<float> g = b.floats(T * kShape.value_heads, -0.05f), beta = b.floats(T * kShape.value_heads, 0.5f);
+  const double bytes = 8.0 * kShape.state_floats() + 2.0 * T * (kShape.conv_cols() + kShape.value_cols());
+  b.measure("gdn_prefill", "T=" + std::to_string(T), 1, bytes, 6.0 * T * kShape.state_floats(),
+            [&](int) { ops()->gdn_prefill(b.s, {kShape, qkv, g, beta, state, out}); });
+}
+
 void run() {
   Bench b(measure_ceilings());
   bench_linear(b, "in_proj_qkv 8192x2560", 8192, 2560);
@@ -318,6 +328,7 @@ void run() {
   for (const std::int64_t T : {1, 32, 512}) bench_qk_norm_rope(b, T);
   for (const std::int64_t T : {1, 512}) bench_rotary(b, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
+  for (const std::int64_t T : {512, 4096}) bench_gdn_prefill(b, T);
 }
 
 }  // namespace

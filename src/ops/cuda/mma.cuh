@@ -45,6 +45,14 @@ __device__ inline void load_a(std::uint32_t (&a)[4], const bfloat* tile, int str
                : "r"(shared_address(tile + lane % 16 * stride + lane / 16 * 8))
                : "memory");
 }
+// The same, stored [column][row].
+__device__ inline void load_a_transposed(std::uint32_t (&a)[4], const bfloat* tile, int stride) {
+  const int lane = threadIdx.x % 32;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
+               : "r"(shared_address(tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8))
+               : "memory");
+}
 // B for 16 columns (two accumulators: b[0..1], b[2..3]) and 16 of depth, at `tile` stored [column][depth].
 __device__ inline void load_b(std::uint32_t (&b)[4], const bfloat* tile, int stride) {
   const int lane = threadIdx.x % 32;

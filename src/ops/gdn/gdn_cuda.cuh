@@ -11,6 +11,10 @@ namespace quire::cuda {
 
 constexpr int kGdnDim = 128;  // Ek and Ev
 
+// The ring row of token t >= 0; unsigned, so that it is one instruction.
+__device__ inline int ring_index(int t) { return static_cast<int>(static_cast<unsigned>(t) % kGdnRing); }
+__device__ inline int block_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kGdnBlock); }
+
 // T: activations, U: ring_u.
 template <typename T, typename U>
 struct Window {
@@ -22,7 +26,7 @@ struct Window {
   const std::int32_t *first_row, *slot, *generated, *previous;
   int slots, key_heads, value_heads, taps;
   float eps;
-  bool vectors;  // rows of qkv, z and out can be read and written 8 bytes at a time
+  bool vectors;  // rows of qkv, z and out can be read and written 16 bytes at a time
 
   explicit Window(const GdnWindow& w)
       : qkv(matrix<T>(w.qkv)),
@@ -48,7 +52,7 @@ struct Window {
         value_heads(w.shape.value_heads),
         taps(static_cast<int>(static_cast<std::int64_t>(w.conv1d.size()) / w.qkv.cols)),
         eps(w.eps),
-        vectors(aligned(w.qkv, 8) && aligned(w.z, 8) && aligned(w.out, 8)) {}
+        vectors(aligned(w.qkv, 16) && aligned(w.z, 16) && aligned(w.out, 16)) {}
 
   // Whether every row begins at a multiple of `bytes`.
   static bool aligned(const Rows& x, std::int64_t bytes) {
@@ -60,11 +64,11 @@ struct Window {
   __device__ float* state_of(int slot_index, int head) const {
     return state + (std::int64_t{slot_index} * value_heads + head) * kGdnDim * kGdnDim;
   }
-  __device__ std::int64_t ring_row(int slot_index, int t) const { return std::int64_t{slot_index} * kGdnRing + t % kGdnRing; }
+  __device__ std::int64_t ring_row(int slot_index, int t) const { return std::int64_t{slot_index} * kGdnRing + ring_index(t); }
   // Where row t of a slot stands in the ring of inputs.
   __device__ T* conv_row(int slot_index, int t) const {
-    const int size = gdn_conv_rows(taps);
-    return conv.row(std::int64_t{slot_index} * size + (t + taps - 1) % size);
+    const unsigned size = static_cast<unsigned>(gdn_conv_rows(taps));
+    return conv.row(std::int64_t{slot_index} * size + static_cast<unsigned>(t + taps - 1) % size);
   }
 };
 
@@ -82,19 +86,30 @@ struct Cursor {
     previous = __ldcg(w.previous + request);
   }
   __device__ bool operator==(const Cursor& o) const {
-    return rows == o.rows && slot == o.slot && start == o.start && previous == o.previous;
+    return first_row == o.first_row && rows == o.rows && slot == o.slot && start == o.start && previous == o.previous;
+  }
+  // Whether there is anything to do, within the pools.
+  __device__ bool sound(int slots) const {
+    return rows > 0 && rows <= kMostWindow && slot >= 0 && slot < slots && previous >= 0 && start >= previous &&
+           block_of(start) - block_of(previous) <= 1;
   }
   // The first token whose record may be read.
-  __device__ int base() const { return previous / kGdnBlock * kGdnBlock; }
-  __device__ bool folds() const { return previous / kGdnBlock != start / kGdnBlock; }
-  // The first token, of the window or after it, that is not in the block of the first.
-  __device__ int boundary() const { return (start / kGdnBlock + 1) * kGdnBlock; }
+  __device__ int base() const { return block_of(previous) * kGdnBlock; }
+  __device__ bool folds() const { return block_of(previous) != block_of(start); }
 };
 
 // log decay and write strength as gdn_gates gives them.
 __device__ inline float log_decay(float a, float A_log, float dt_bias) {
   const float x = __fadd_rn(a, dt_bias);
   return -__fmul_rn(expf(A_log), __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x)))));
+}
+
+// silu by the fast instructions, a few units of f32 off; what it gives is rounded to bf16.
+__device__ inline float quick_silu(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, -1.4426950408889634f)));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fadd_rn(1.0f, y)));
+  return __fmul_rn(x, y);
 }
 
 // For f32 activations: plain, for comparing.

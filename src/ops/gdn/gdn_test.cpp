@@ -257,14 +257,15 @@ TEST_P(Gdn, LaterTokensDoNotMatter) {
 }
 
 TEST_P(Gdn, RejectsShapesThatDoNotFit) {
-  const Sequence good = random_sequence(random, format(), {1, 2, 8, 4}, 3);
-  EXPECT_NO_THROW(prefill(stream(), good));
-  for (const GdnShape s : {GdnShape{2, 1, 8, 4}, {0, 2, 8, 4}, {1, 2, 8, 5}, {1, 2, 0, 12}}) {
-    Sequence x = good;
-    x.shape = s;
-    EXPECT_THROW(prefill(stream(), x), Error)
+  Sequence x = random_sequence(random, format(), {1, 2, 8, 4}, 3);
+  Matrix out(format(), 3, 8);
+  const auto prefill_as = [&](const GdnShape& s) {
+    ops().gdn_prefill(stream(), {s, x.qkv, x.g, x.beta, x.state, out});
+  };
+  EXPECT_NO_THROW(prefill_as({1, 2, 8, 4}));
+  for (const GdnShape s : {GdnShape{2, 1, 8, 4}, {0, 2, 8, 4}, {1, 2, 8, 5}, {1, 2, 0, 12}})
+    EXPECT_THROW(prefill_as(s), Error)
         << s.key_heads << " " << s.value_heads << " " << s.key_dim << " " << s.value_dim;
-  }
   std::vector<float> two(2), six(6);
   const Matrix a(format(), 3, 2), narrow(format(), 3, 1);
   EXPECT_NO_THROW(ops().gdn_gates(stream(), a, a, two, two, six, six));

@@ -16,9 +16,10 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int L = kGdnBlock;
+constexpr int L = kGdnBlock, kHalf = L / 2;
 constexpr int kThreads = 256, kWarps = 8;
-constexpr int kTaps = 4, kPast = kTaps - 1;
+constexpr int kTaps = 4, kPast = kTaps - 1, kConvRows = gdn_conv_rows(kTaps);
+constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a head
 constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
 constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and q of each
 
@@ -30,13 +31,19 @@ struct Shared {
   alignas(16) bfloat x[2 * kMostWindow][kStride];  // rows 2t: k, 2t + 1: q of token t of the window
   alignas(16) bfloat v[kMostWindow][kStride];
   alignas(16) bfloat o[kMostWindow][kStride];
-  alignas(16) bfloat past[kPast][3][kGdnDim];  // rows before the window and before the convolution: q, k, v
-  alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];  // a and f of record, token % 4, token / 4
+  alignas(16) bfloat z[kMostWindow][kGdnDim];
+  alignas(16) bfloat input[kPast + kMostWindow][3][kGdnDim];  // q, k, v before the convolution, from kPast tokens before
+  // a and f of a record, for token % 4, token / 4; of the block's first half, for tokens of the second, as operand B:
+  // -a and f in the rows of x, high and low part.
+  alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];
+  alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
   float G[kGdnRing], beta[kMostWindow];
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
 using State = float[kGdnDim / 16][2][4];
+
+__device__ inline int half_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kHalf); }
 
 struct Place {
   int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
@@ -93,9 +100,10 @@ struct Item {
   __device__ void load_past(const Cursor& c, State& s) const {
     load_state(s, w.state_of(c.slot, head), at);
     const int tid = static_cast<int>(threadIdx.x), base = c.base(), records = c.start - base;
-    constexpr int kPieces = 16, kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
+    constexpr int kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
+#pragma unroll 1
     for (int i = tid; i < records * kOfRecord; i += kThreads) {
-      const int t = base + i / kOfRecord, piece = i % kOfRecord, row = t % kGdnRing;
+      const int t = base + i / kOfRecord, piece = i % kOfRecord, row = ring_index(t);
       const std::int64_t from = w.ring_row(c.slot, t);
       if (piece < kPieces) {
         copy_async<16>(&m.k[row][piece * 8], w.ring_k.row(from) + key_head * kGdnDim + piece * 8);
@@ -104,76 +112,100 @@ struct Item {
         copy_async<16>(&m.u[row][e], w.ring_u.row(from) + head * kGdnDim + e);
       }
     }
-    if (tid < records) copy_async<4>(&m.G[(base + tid) % kGdnRing], w.ring_g.row(w.ring_row(c.slot, base + tid)) + head);
+    if (tid < records) copy_async<4>(&m.G[ring_index(base + tid)], w.ring_g.row(w.ring_row(c.slot, base + tid)) + head);
     if (tid < kPast * 3 * kPieces) {
       const int part = tid / kPieces % 3, i = tid / kPieces / 3, e = tid % kPieces * 8;
-      copy_async<16>(&m.past[i][part][e], w.conv_row(c.slot, c.start - kPast + i) + column(part) + e);
+      copy_async<16>(&m.input[i][part][e], conv_row(c, i - kPast) + column(part) + e);
     }
   }
 
-  __device__ std::uint32_t load_pair(const bfloat* p) const {
-    if (w.vectors) return *reinterpret_cast<const std::uint32_t*>(p);
-    return static_cast<std::uint32_t>(__bfloat16_as_ushort(p[1])) << 16 | __bfloat16_as_ushort(p[0]);
+  // Where the input of token i of the window stands in the ring; those before it too.
+  __device__ bfloat* conv_row(const Cursor& c, int i) const {
+    return w.conv.row(std::int64_t{c.slot} * kConvRows + static_cast<unsigned>(c.start + i + kPast) % kConvRows);
   }
 
-  // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring.
+  // The window's rows, in the background where they are aligned; a thread copies the part of z that it reads itself.
+  __device__ void load_rows(const Cursor& c) const {
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < c.rows * 3 * kPieces; i += kThreads) {
+      const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
+      copy<16>(&m.input[kPast + row][part][e], w.qkv.row(c.first_row + row) + column(part) + e);
+    }
+#pragma unroll 1
+    for (int token = at.warp; token < c.rows; token += kWarps) {
+      copy<8>(m.z[token] + 4 * at.lane, w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane);
+    }
+  }
+  template <int kBytes>
+  __device__ void copy(bfloat* to, const bfloat* from) const {
+    if (w.vectors) return copy_async<kBytes>(to, from);
+#pragma unroll
+    for (int j = 0; j < kBytes / 2; ++j) to[j] = from[j];
+  }
+
+  // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring. Tokens after the window,
+  // up to a multiple of 4, get what happens to lie there.
   __device__ void convolve(const Cursor& c) const {
     constexpr int kPairs = kGdnDim / 2;
+#pragma unroll 1
     for (int unit = static_cast<int>(threadIdx.x); unit < 3 * kPairs * kTiles; unit += kThreads) {
-      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;
-      if (first >= c.rows) return;
-      const int col = column(part) + e;
+      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
+      if (first >= c.rows) break;
+      const float* taps = w.conv1d + (column(part) + e) * kTaps;
+      const float4 low = *reinterpret_cast<const float4*>(taps), high = *reinterpret_cast<const float4*>(taps + kTaps);
+      const float tap[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
       std::uint32_t x[kPast + kQuad];
 #pragma unroll
-      for (int i = 0; i < kPast + kQuad; ++i) {
-        const int t = first - kPast + i;
-        x[i] = t < 0         ? *reinterpret_cast<const std::uint32_t*>(&m.past[t + kPast][part][e])
-               : t < c.rows ? load_pair(w.qkv.row(c.first_row + t) + col)
-                            : 0;
-      }
-      const float4 low = *reinterpret_cast<const float4*>(w.conv1d + col * kTaps);
-      const float4 high = *reinterpret_cast<const float4*>(w.conv1d + (col + 1) * kTaps);
-      const float taps[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+      for (int i = 0; i < kPast + kQuad; ++i) x[i] = *reinterpret_cast<const std::uint32_t*>(&m.input[first + i][part][e]);
+      bfloat* to = (part == 2 ? m.v[first] : m.x[2 * first + 1 - part]) + e;
+      const int step = part == 2 ? kStride : 2 * kStride;
 #pragma unroll
       for (int i = 0; i < kQuad; ++i) {
-        const int t = first + i;
-        if (t >= c.rows) break;
         float sum[2] = {};
 #pragma unroll
         for (int j = 0; j < kTaps; ++j) {
-          sum[0] = __fmaf_rn(taps[0][j], low_of(x[i + j]), sum[0]);
-          sum[1] = __fmaf_rn(taps[1][j], high_of(x[i + j]), sum[1]);
+          sum[0] = __fmaf_rn(tap[0][j], low_of(x[i + j]), sum[0]);
+          sum[1] = __fmaf_rn(tap[1][j], high_of(x[i + j]), sum[1]);
         }
-        bfloat* to = part == 2 ? m.v[t] : m.x[2 * t + 1 - part];
-        *reinterpret_cast<std::uint32_t*>(to + e) = pack(silu(sum[0]), silu(sum[1]));
-        if (part == 2 || keeps_keys) {
-          *reinterpret_cast<std::uint32_t*>(w.conv_row(c.slot, c.start + t) + col) = x[i + kPast];
-        }
+        *reinterpret_cast<std::uint32_t*>(to + i * step) = pack(quick_silu(sum[0]), quick_silu(sum[1]));
       }
+    }
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < c.rows * 3 * kPieces; i += kThreads) {
+      const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
+      if (part < 2 && !keeps_keys) continue;
+      *reinterpret_cast<uint4*>(conv_row(c, row) + column(part) + e) =
+          *reinterpret_cast<const uint4*>(&m.input[kPast + row][part][e]);
     }
   }
 
+  // a and b of the token of a lane.
+  __device__ float2 load_gates(const Cursor& c) const {
+    const std::int64_t row = c.first_row + min(at.lane, c.rows - 1);
+    return {to_f32(w.a.row(row)[head]), to_f32(w.b.row(row)[head])};
+  }
+
   // G and beta, by one warp: a lane has a token. The sum is serial.
-  __device__ void gates(const Cursor& c) const {
-    const int i = min(at.lane, c.rows - 1), t = c.start + at.lane;
-    const float g = log_decay(to_f32(w.a.row(c.first_row + i)[head]), w.A_log[head], w.dt_bias[head]);
-    const float beta = sigmoid(to_f32(w.b.row(c.first_row + i)[head]));
-    float sum = c.start % L == 0 ? 0.0f : m.G[(c.start - 1) % kGdnRing];
+  __device__ void gates(const Cursor& c, float2 ab) const {
+    const int t = c.start + at.lane;
+    const float g = log_decay(ab.x, w.A_log[head], w.dt_bias[head]), beta = sigmoid(ab.y);
+    float sum = block_of(c.start) * L == c.start ? 0.0f : m.G[ring_index(c.start - 1)];
     float mine = 0;
 #pragma unroll
     for (int j = 0; j < kQuad * kTiles; ++j) {
       const float next = __shfl_sync(~0u, g, j);
-      sum = (c.start + j) % L == 0 ? next : __fadd_rn(sum, next);
+      sum = block_of(c.start + j) * L == c.start + j ? next : __fadd_rn(sum, next);
       if (j == at.lane) mine = sum;
     }
     if (at.lane >= c.rows) return;
-    m.G[t % kGdnRing] = mine;
+    m.G[ring_index(t)] = mine;
     m.beta[at.lane] = beta;
     w.ring_g.row(w.ring_row(c.slot, t))[head] = mine;
   }
 
   // k and q normalised, q scaled, both rounded; a warp a row.
   __device__ void normalise(const Cursor& c) const {
+#pragma unroll 1
     for (int r = at.warp; r < 2 * c.rows; r += kWarps) {
       uint2* row = reinterpret_cast<uint2*>(m.x[r] + 4 * at.lane);
       const uint2 packed = *row;
@@ -188,59 +220,89 @@ struct Item {
       *row = y;
       if (r % 2 == 1) continue;
       const int t = c.start + r / 2;
-      *reinterpret_cast<uint2*>(m.k[t % kGdnRing] + 4 * at.lane) = y;
+      *reinterpret_cast<uint2*>(m.k[ring_index(t)] + 4 * at.lane) = y;
       if (keeps_keys) {
         *reinterpret_cast<uint2*>(w.ring_k.row(w.ring_row(c.slot, t)) + key_head * kGdnDim + 4 * at.lane) = y;
       }
     }
   }
 
-  // The weights of 16 records from place 16 * part of the block at ring row `block` on, for 8 tokens: one warp.
+  // The weights of 16 records, half a block, for 8 tokens: one warp.
   __device__ void weigh(const Cursor& c, int tokens, int first_record) const {
     float dots[2][4] = {};
 #pragma unroll
     for (int i = 0; i < kGdnDim / 16; ++i) {
       std::uint32_t a[4], b[4];
       load_a(a, m.x[2 * tokens] + 16 * i, kStride);
-      load_b(b, m.k[first_record % kGdnRing] + 16 * i, kStride);
+      load_b(b, m.k[ring_index(first_record)] + 16 * i, kStride);
       multiply(dots[0], a, b[0], b[1]);
       multiply(dots[1], a, b[2], b[3]);
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int row = 0; row < 2; ++row) {
+      const int token = tokens + at.group / 2 + 4 * row, t = c.start + token, query = at.group % 2;
+      if (token >= c.rows || block_of(t) != block_of(first_record)) continue;
+      const bool early = half_of(t) != half_of(first_record);
+      const float G = m.G[ring_index(t)], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int row = at.group + 8 * (i / 2), token = tokens + row / 2, t = c.start + token;
-        const int j = first_record + 8 * half + 2 * at.part + i % 2;
-        const bool query = row % 2 == 1;
-        // Others hold stale rows, or are not of this token's block.
-        if (token >= c.rows || j / L != t / L || j > (query ? t : t - 1)) continue;
-        float weight = expf(__fsub_rn(m.G[t % kGdnRing], m.G[j % kGdnRing]));
-        if (!query) weight = __fmul_rn(m.beta[token], weight);
-        m.weight[j % kGdnRing][token % kQuad][token / kQuad * 2 + query] = __fmul_rn(weight, dots[half][i]);
+      for (int half = 0; half < 2; ++half) {
+        const int j = first_record + 8 * half + 2 * at.part;
+        const float2 past = *reinterpret_cast<const float2*>(&m.G[ring_index(j)]);
+        float weight[2] = {expf(__fsub_rn(G, past.x)), expf(__fsub_rn(G, past.y))};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) weight[i] = __fmul_rn(__fmul_rn(beta, weight[i]), dots[half][2 * row + i]);
+        if (early) {
+          std::uint32_t hi, lo;
+          split(query ? weight[0] : -weight[0], query ? weight[1] : -weight[1], hi, lo);
+          *reinterpret_cast<std::uint32_t*>(&m.early[0][2 * token + query][j & (kHalf - 1)]) = hi;
+          *reinterpret_cast<std::uint32_t*>(&m.early[1][2 * token + query][j & (kHalf - 1)]) = lo;
+          continue;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {  // later ones are stale
+          if (j + i < t + query) m.weight[ring_index(j + i)][token % kQuad][token / kQuad * 2 + query] = weight[i];
+        }
       }
     }
   }
   __device__ void weigh_all(const Cursor& c) const {
     constexpr int kEights = (kTiles + 1) / 2;  // of tokens
     const int tokens = at.warp % kEights * 8, sixteen = at.warp / kEights;
-    const int first = c.start / L * L + 16 * sixteen;  // the third are in the next block
+    const int first = block_of(c.start) * L + kHalf * sixteen;  // the third are in the next block
     if (sixteen < 3 && tokens < c.rows && first < c.start + c.rows) weigh(c, tokens, first);
+  }
+
+  // The updates of 16 records from ring row `row` on as operand A: [i] has those of value 8 (i % 2) after the thread's
+  // first and of the records 8 (i / 2) + 2 part and the next.
+  __device__ void load_updates(float2 (&u)[4], int row) const {
+    if constexpr (sizeof(U) == sizeof(bfloat)) {
+      std::uint32_t a[4];
+      load_a_transposed(a, m.u[row] + 16 * at.warp, Memory::kUStride);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) u[i] = {low_of(a[i]), high_of(a[i])};
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int j = row + 8 * (i / 2) + 2 * at.part, value = at.value + 8 * (i % 2);
+        u[i] = {m.u[j][value], m.u[j + 1][value]};
+      }
+    }
   }
 
   // s becomes the checkpoint of the block after that of token t.
   __device__ void fold(State& s, int t) const {
-    const int block = t / L * L % kGdnRing;
+    const int block = ring_index(block_of(t) * L);
     const float c = m.G[block + L - 1], decay = expf(c);
     std::uint32_t hi[2][4], lo[2][4];  // of y, 16 values x 16 records
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
+      float2 u[4];
+      load_updates(u, block + kHalf * step);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int j = block + 16 * step + 8 * (i / 2) + 2 * at.part, value = at.value + 8 * (i % 2);
-        const float y0 = __fmul_rn(expf(__fsub_rn(c, m.G[j])), to_f32(m.u[j][value]));
-        const float y1 = __fmul_rn(expf(__fsub_rn(c, m.G[j + 1])), to_f32(m.u[j + 1][value]));
-        split(y0, y1, hi[step][i], lo[step][i]);
+        const float2 G = *reinterpret_cast<const float2*>(&m.G[block + kHalf * step + 8 * (i / 2) + 2 * at.part]);
+        split(__fmul_rn(expf(__fsub_rn(c, G.x)), u[i].x), __fmul_rn(expf(__fsub_rn(c, G.y)), u[i].y), hi[step][i],
+              lo[step][i]);
       }
     }
 #pragma unroll
@@ -253,7 +315,7 @@ struct Item {
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         std::uint32_t b[4];
-        load_b_transposed(b, m.k[block + 16 * step] + 16 * i, kStride);
+        load_b_transposed(b, m.k[block + kHalf * step] + 16 * i, kStride);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           multiply(s[i][half], hi[step], b[2 * half], b[2 * half + 1]);
@@ -286,14 +348,12 @@ struct Item {
     }
   }
 
-  // Tokens begin .. end-1 of the window, which are of one block, whose checkpoint is s.
-  __device__ void solve(const Cursor& c, const State& s, int begin, int end) const {
-    float h[kTiles][4];
-    multiply_state(s, h);
+  // What the checkpoint contributes to u and o of every token.
+  __device__ void begin_sums(int start, float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       const int token = kQuad * n + at.part;
-      const float decay = expf(m.G[(c.start + token) % kGdnRing]), beta = m.beta[token];
+      const float decay = expf(m.G[ring_index(start + token)]), beta = m.beta[token];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float v = to_f32(m.v[token][at.value + 8 * r]);
@@ -301,46 +361,103 @@ struct Item {
         h[n][2 * r + 1] = __fmul_rn(decay, h[n][2 * r + 1]);
       }
     }
-    for (int t = (c.start + begin) / L * L; t < c.start + begin; ++t) {
-      const int row = t % kGdnRing;
-      apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
-    }
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-#pragma unroll
-      for (int part = 0; part < kQuad; ++part) {
-        const int token = kQuad * n + part;
-        if (token < begin || token >= end) continue;
-        const int owner = at.lane / kQuad * kQuad + part, row = (c.start + token) % kGdnRing;
-        const U u0 = from_f32<U>(__shfl_sync(~0u, h[n][0], owner)), u1 = from_f32<U>(__shfl_sync(~0u, h[n][2], owner));
-        if (at.part == part) m.u[row][at.value] = u0, m.u[row][at.value + 8] = u1;
-        apply(h, row, to_f32(u0), to_f32(u1), n, part);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      const int token = kQuad * n + at.part;
-      if (token < begin || token >= end) continue;
-      m.o[token][at.value] = from_f32<bfloat>(h[n][1]), m.o[token][at.value + 8] = from_f32<bfloat>(h[n][3]);
-    }
-    __syncwarp();  // u, before a fold reads it
   }
 
-  // The record in ring row `row`, whose updates are u0 and u1, reaches the tokens after token 4 n + part, and its own
-  // output. part -1: all tokens. A token that it does not reach keeps its sums: u may be NaN.
-  __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
-    const float* weights = m.weight[row][at.part];
+  // What the first half of the block at ring row `block` contributes to tokens of the second.
+  __device__ void add_early(float (&h)[kTiles][4], int block) const {
+    float2 u[4];
+    std::uint32_t hi[4], lo[4];
+    load_updates(u, block);
 #pragma unroll
-    for (int i = 0; i < kTiles; ++i) {
-      if (i < n) continue;
-      const float2 weight = *reinterpret_cast<const float2*>(weights + 2 * i);
+    for (int i = 0; i < 4; ++i) split(u[i].x, u[i].y, hi[i], lo[i]);
+#pragma unroll
+    for (int n = 0; n < kTiles; n += 2) {
+      std::uint32_t b[2][4];
+      load_b(b[0], m.early[0][8 * n], kHalf + 8);
+      load_b(b[1], m.early[1][8 * n], kHalf + 8);
+#pragma unroll
+      for (int i = 0; i < 2 && n + i < kTiles; ++i) {
+        multiply(h[n + i], hi, b[0][2 * i], b[0][2 * i + 1]);
+        multiply(h[n + i], hi, b[1][2 * i], b[1][2 * i + 1]);
+        if constexpr (sizeof(U) == sizeof(float)) multiply(h[n + i], lo, b[0][2 * i], b[0][2 * i + 1]);
+      }
+    }
+  }
+
+  // All tokens, half a block at a time: the rest of the half that the first is in, then what is left, at most the next.
+  __device__ void solve(const Cursor& c, State& s) const {
+    int begin = 0;
+#pragma unroll 1
+    do {
+      int start = c.start;
+      asm volatile("" : "+r"(start));  // the rows of tokens are computed anew, or they would take a register each
+      const int t = start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - start);
+      if (begin == 0 ? c.folds() : block_of(t) * L == t) {
+        fold(s, t - L);
+        if (begin == 0) store_state(s, w.state_of(c.slot, head), at);
+      }
+      float h[kTiles][4];
+      multiply_state(s, h);
+      begin_sums(start, h);
+      if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
+      for (int j = half; j < t; ++j) {
+        const int row = ring_index(j);
+        apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
+      }
+      const unsigned todo = (1u << end) - (1u << begin);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+#pragma unroll
+        for (int part = 0; part < kQuad; ++part) {
+          if ((todo >> (kQuad * n + part) & 1) == 0) continue;
+          const int row = ring_index(start + kQuad * n + part);
+          float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
+          store_update(u, row);
+          apply(h, row, u[0], u[1], n, part);
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const int token = kQuad * n + at.part;
+        if ((todo >> token & 1) == 0) continue;
+        m.o[token][at.value] = from_f32<bfloat>(h[n][1]), m.o[token][at.value + 8] = from_f32<bfloat>(h[n][3]);
+      }
+      __syncwarp();  // u, before it is read as an operand
+      begin = end;
+    } while (begin < c.rows);
+  }
+
+  // Rounds the thread's two updates and keeps them; four threads have the same.
+  __device__ void store_update(float (&u)[2], int row) const {
+    U* to = m.u[row] + at.value;
+    if constexpr (sizeof(U) == sizeof(bfloat)) {
+      const std::uint32_t packed = pack(u[0], u[1]);
+      to[0] = __ushort_as_bfloat16(static_cast<unsigned short>(packed));
+      to[8] = __ushort_as_bfloat16(static_cast<unsigned short>(packed >> 16));
+      u[0] = low_of(packed), u[1] = high_of(packed);
+    } else {
+      to[0] = u[0], to[8] = u[1];
+    }
+  }
+
+  // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part, and to its own
+  // output; part -1: to all. A token before it keeps its sums: u may be NaN.
+  __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
+    float weights[kTiles == 1 ? 4 : 2 * kTiles];
+#pragma unroll
+    for (int i = 0; i < 2 * kTiles; i += 4) {
+      if (i + 4 <= 2 * n) continue;
+      *reinterpret_cast<float4*>(weights + i) = *reinterpret_cast<const float4*>(m.weight[row][at.part] + i);
+    }
+#pragma unroll
+    for (int i = n; i < kTiles; ++i) {
       if (i > n || at.part > part) {
-        h[i][0] = __fmaf_rn(-weight.x, u0, h[i][0]);
-        h[i][2] = __fmaf_rn(-weight.x, u1, h[i][2]);
+        h[i][0] = __fmaf_rn(-weights[2 * i], u0, h[i][0]);
+        h[i][2] = __fmaf_rn(-weights[2 * i], u1, h[i][2]);
       }
       if (i > n || at.part >= part) {
-        h[i][1] = __fmaf_rn(weight.y, u0, h[i][1]);
-        h[i][3] = __fmaf_rn(weight.y, u1, h[i][3]);
+        h[i][1] = __fmaf_rn(weights[2 * i + 1], u0, h[i][1]);
+        h[i][3] = __fmaf_rn(weights[2 * i + 1], u1, h[i][3]);
       }
     }
   }
@@ -350,23 +467,15 @@ struct Item {
     for (int i = static_cast<int>(threadIdx.x); i < c.rows * kPieces; i += kThreads) {
       const int t = c.start + i / kPieces, e = i % kPieces * kOfPiece;
       *reinterpret_cast<uint4*>(w.ring_u.row(w.ring_row(c.slot, t)) + head * kGdnDim + e) =
-          *reinterpret_cast<const uint4*>(&m.u[t % kGdnRing][e]);
+          *reinterpret_cast<const uint4*>(&m.u[ring_index(t)][e]);
     }
   }
 
-  // The gate rows that normed() needs: tokens warp and warp + 8.
-  __device__ uint2 load_gate(const Cursor& c, int token) const {
-    if (token >= c.rows) return {};
-    const bfloat* z = w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
-    if (w.vectors) return *reinterpret_cast<const uint2*>(z);
-    return {load_pair(z), load_pair(z + 2)};
-  }
-
   // Gated norm; a warp a token, a lane 4 values.
-  __device__ void store_output(const Cursor& c, int token, uint2 gate) const {
-    if (token >= c.rows) return;
-    const uint2 packed = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
-    const float x[4] = {low_of(packed.x), high_of(packed.x), low_of(packed.y), high_of(packed.y)};
+  __device__ void store_output(const Cursor& c, int token) const {
+    const uint2 o = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
+    const uint2 gate = *reinterpret_cast<const uint2*>(m.z[token] + 4 * at.lane);
+    const float x[4] = {low_of(o.x), high_of(o.x), low_of(o.y), high_of(o.y)};
     const float z[4] = {low_of(gate.x), high_of(gate.x), low_of(gate.y), high_of(gate.y)};
     float squares = 0;
 #pragma unroll
@@ -376,7 +485,7 @@ struct Item {
     const float* norm = w.norm + 4 * at.lane;
     float y[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), silu(z[j]));
+    for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), quick_silu(z[j]));
     bfloat* out = w.out.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
     if (w.vectors) {
       *reinterpret_cast<uint2*>(out) = {pack(y[0], y[1]), pack(y[2], y[3])};
@@ -397,39 +506,30 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   State s;
   Cursor c(w, static_cast<int>(blockIdx.y));
   for (;;) {
-    const bool sound = c.rows > 0 && c.rows <= kMostWindow && c.slot >= 0 && c.slot < w.slots && c.previous >= 0 &&
-                       c.start >= c.previous && c.start - c.base() < kGdnRing;
-    if (sound) item.load_past(c, s);
+    if (c.sound(w.slots)) item.load_past(c, s);
     wait_for_predecessor();
     const Cursor now(w, static_cast<int>(blockIdx.y));
     const bool same = now == c;
     c = now;
+    if (c.sound(w.slots)) item.load_rows(c);
     wait_for_copies();
     if (__syncthreads_and(same)) break;
   }
-  if (c.rows <= 0) return;
-  const uint2 gates[2] = {item.load_gate(c, item.at.warp), item.load_gate(c, item.at.warp + kWarps)};
+  if (!c.sound(w.slots)) return;
+  const float2 ab = item.load_gates(c);
   item.convolve(c);
-  if (item.at.warp == kWarps - 1) item.gates(c);
   __syncthreads();
+  if (item.at.warp == kWarps - 1) item.gates(c, ab);
   item.normalise(c);
   __syncthreads();
   item.weigh_all(c);
-  if (c.folds()) {
-    item.fold(s, c.previous);
-    store_state(s, w.state_of(c.slot, item.head), item.at);
-  }
   __syncthreads();
-  const int boundary = min(c.rows, c.boundary() - c.start);
-  item.solve(c, s, 0, boundary);
-  if (boundary < c.rows) {
-    item.fold(s, c.start);
-    item.solve(c, s, boundary, c.rows);
-  }
+  item.solve(c, s);
+  wait_for_copies();
   __syncthreads();
   item.store_updates(c);
-  item.store_output(c, item.at.warp, gates[0]);
-  item.store_output(c, item.at.warp + kWarps, gates[1]);
+#pragma unroll 1
+  for (int token = item.at.warp; token < c.rows; token += kWarps) item.store_output(c, token);
 }
 
 [[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::internal, "gdn_window: " + message); }

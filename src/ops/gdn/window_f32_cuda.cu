@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kGdnDim) window_f32_kernel(Window<float, float
   let_successor_start();
   wait_for_predecessor();
   const Cursor c(w, static_cast<int>(blockIdx.y));
-  if (c.rows <= 0) return;
+  if (!c.sound(w.slots)) return;
   const Item item(w, m, c, static_cast<int>(blockIdx.x));
   float* state = w.state_of(c.slot, item.head);
   const auto index = [&](int d) { return state_index(StateOrder::fragments, kGdnDim, kGdnDim, d, item.v); };

@@ -189,9 +189,9 @@ class GdnMistakes : public testing::Test {
  protected:
   // Whether windows with the mistake give the bits of tokens that went alone, without it.
   template <Mistake kMistake>
-  testing::AssertionResult windows_agree() {
+  testing::AssertionResult windows_agree(Format u) {
     Random random(3);
-    const GdnLayer layer = random_layer(random, {1, 2, 16, 8}, Format::bf16, Format::bf16);
+    const GdnLayer layer = random_layer(random, {1, 2, 16, 8}, Format::bf16, u);
     const GdnSequence sequence = random_sequence(random, layer, 80);
     std::vector<Job> jobs;
     for (const Schedule& s : schedules(random)) jobs.push_back({&sequence, s});
@@ -209,11 +209,14 @@ class GdnMistakes : public testing::Test {
 };
 
 TEST_F(GdnMistakes, AreSeen) {
-  EXPECT_TRUE(windows_agree<Mistake::none>());
-  EXPECT_FALSE(windows_agree<Mistake::u_unrounded_within_the_window>());
-  EXPECT_FALSE(windows_agree<Mistake::decay_from_the_windows_start>());
-  EXPECT_FALSE(windows_agree<Mistake::stale_records_times_zero>());
-  EXPECT_FALSE(windows_agree<Mistake::another_product_for_one_token>());
+  for (Format u : {Format::bf16, Format::f32}) EXPECT_TRUE(windows_agree<Mistake::none>(u));
+  EXPECT_FALSE(windows_agree<Mistake::u_unrounded_within_the_window>(Format::bf16));
+  for (Format u : {Format::bf16, Format::f32}) {
+    EXPECT_FALSE(windows_agree<Mistake::decay_from_the_windows_start>(u));
+    EXPECT_FALSE(windows_agree<Mistake::stale_records_times_zero>(u));
+  }
+  // The last bit of a product seldom survives the rounding to bf16.
+  EXPECT_FALSE(windows_agree<Mistake::another_product_for_one_token>(Format::f32));
 }
 
 }  // namespace
