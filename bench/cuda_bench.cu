@@ -34,6 +34,18 @@ __global__ void random_kernel(__nv_bfloat16* x, std::size_t n, float scale, unsi
   }
 }
 
+__global__ void logits_kernel(float* x, std::size_t n, unsigned seed) {
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += std::size_t{gridDim.x} * blockDim.x) {
+    float sum = 0;  // of twelve uniform numbers: normal, as far as +-6 deviations
+    unsigned h = (static_cast<unsigned>(i) ^ seed) * 2654435761u;
+    for (int k = 0; k < 12; ++k) {
+      h ^= h >> 15, h *= 2246822519u, h ^= h >> 13, h += 0x9e3779b9u;
+      sum += static_cast<float>(h) * 0x1p-32f - 0.5f;
+    }
+    x[i] = 3 * sum;
+  }
+}
+
 constexpr std::size_t kCeilingBytes = std::size_t{4} << 30;
 constexpr int kThreads = 512;
 
@@ -105,17 +117,28 @@ class Bench {
     check_launch("random");
     return {.data = data, .format = Format::bf16, .rows = count, .cols = cols, .stride = cols};
   }
+  // f32, about normal with standard deviation 3.
+  Rows logits(std::int64_t count, std::int64_t cols) {
+    const auto n = static_cast<std::size_t>(count * cols);
+    memory_.emplace_back(n * 4);
+    auto* data = reinterpret_cast<float*>(memory_.back().data());
+    logits_kernel<<<1024, 256, 0, stream_>>>(data, n, static_cast<unsigned>(memory_.size()));
+    check_launch("logits");
+    return {.data = data, .format = Format::f32, .rows = count, .cols = cols, .stride = cols};
+  }
   std::span<float> floats(std::int64_t n, float value) {
-    memory_.emplace_back(static_cast<std::size_t>(n) * 4);
-    const std::vector<float> host(static_cast<std::size_t>(n), value);
-    cuda_backend()->upload(s, memory_.back().data(), host.data(), host.size() * 4);
-    return {reinterpret_cast<float*>(memory_.back().data()), host.size()};
+    return array(std::vector<float>(static_cast<std::size_t>(n), value));
+  }
+  // A copy on the device.
+  template <typename T>
+  std::span<T> array(const std::vector<T>& host) {
+    memory_.emplace_back(host.size() * sizeof(T));
+    cuda_backend()->upload(s, memory_.back().data(), host.data(), host.size() * sizeof(T));
+    return {reinterpret_cast<T*>(memory_.back().data()), host.size()};
   }
 
   const std::int32_t* ints(const std::vector<std::int32_t>& values) {
-    memory_.emplace_back(values.size() * 4);
-    cuda_backend()->upload(s, memory_.back().data(), values.data(), values.size() * 4);
-    return reinterpret_cast<const std::int32_t*>(memory_.back().data());
+    return array(values).data();
   }
 
   // call(i) for i in [0, variants): each on operands of its own.
@@ -305,8 +328,29 @@ void bench_gdn_prefill(Bench& b, std::int64_t T) {
             [&](int) { ops()->gdn_prefill(b.s, {kShape, qkv, g, beta, state, out}); });
 }
 
+void bench_sample(Bench& b, const char* name, const SamplingSettings& settings, std::int64_t T) {
+  constexpr std::int64_t V = 248320;
+  const std::size_t row = sizeof(float) * V, rows = static_cast<std::size_t>(T);
+  const auto variants = static_cast<int>(std::clamp<std::size_t>(kRotate / (row * rows) + 1, 2, 64));
+  std::vector<Rows> logits;
+  for (int i = 0; i < variants; ++i) logits.push_back(b.logits(T, V));
+  const auto* s = b.array(std::vector(1, settings)).data();
+  const auto* zeros = b.array(std::vector<std::int32_t>(rows)).data();
+  const std::span<Sampled> out = b.array(std::vector<Sampled>(rows));
+  b.measure("sample", std::string(name) + " V=248320 T=" + std::to_string(T), variants, double(row) * rows, 0, [&](int i) {
+    ops()->sample(b.s, {.logits = logits[static_cast<std::size_t>(i)], .settings = s, .slot = zeros, .position = zeros,
+                        .out = out});
+  });
+}
+
 void run() {
   Bench b(measure_ceilings());
+  for (const std::int64_t T : {1, 8, 32, 64}) bench_sample(b, "greedy", {}, T);
+  for (const std::int64_t T : {1, 32}) {
+    bench_sample(b, "temperature", {.temperature = 0.8f}, T);
+    bench_sample(b, "top_k", {.temperature = 0.8f, .top_k = 20}, T);
+    bench_sample(b, "top_k top_p", {.temperature = 0.8f, .top_k = 20, .top_p = 0.95f}, T);
+  }
   bench_linear(b, "in_proj_qkv 8192x2560", 8192, 2560);
   bench_linear(b, "out_proj 2560x4096", 2560, 4096);
   bench_linear(b, "gate_proj 9216x2560", 9216, 2560);

@@ -165,7 +165,7 @@ __device__ unsigned cluster_rank() {
 }
 // What the blocks of the cluster wrote before, all of them see after.
 __device__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive;\n\tbarrier.cluster.wait;" ::: "memory");
 }
 // *x in the shared memory of another block of the cluster.
 __device__ Word load_from(unsigned rank, const Word* x) {

@@ -215,7 +215,7 @@ TEST_P(SampleTest, PenaltiesByHand) {
   EXPECT_EQ(token(s, {kInPrompt | 3, 0, 0, 0}), 1) << "3 - 1.2 < 2";
   EXPECT_EQ(token(s, {kInPrompt, 0, 0, 0}), 0);
 
-  const Sampled penalised = one(logits, {s, {9, 0, 0, 0}});
+  const Sampled penalised = one(logits, {s, {9, 1, 0, 0}});
   EXPECT_EQ(penalised.token, 1);
   EXPECT_NEAR(penalised.logprob, 2 - std::log(std::exp(3) + std::exp(2) + std::exp(-1) + std::exp(-2)), 1e-6)
       << "of the model as it is";
@@ -466,6 +466,51 @@ TEST_P(SampleTest, MatchesReferenceOnAWholeVocabulary) {
   for (std::size_t t = 0; t < 6; ++t) {
     EXPECT_EQ(out[t].token, expected[t].token) << "row " << t;
     EXPECT_NEAR(out[t].logprob, expected[t].logprob, 8 * 0x1p-24 * 500 + 80 * 0x1p-23) << "row " << t;
+  }
+}
+
+// Whole logits: thousands of tokens share the ratio at a cutoff, and some of them are kept.
+TEST_P(SampleTest, MatchesReferenceOnTies) {
+  constexpr std::int64_t V = 30000;
+  std::vector<Request> requests;
+  for (int top_k : {100, 2000, 12000, 28000})
+    for (float top_p : {1.0f, 0.9f, 0.2f})
+      for (float temperature : {1.0f, 6.0f}) {
+        requests.push_back({at(temperature), {}});
+        requests.back().settings.top_k = top_k, requests.back().settings.top_p = top_p;
+      }
+  const std::int64_t T = std::ssize(requests);
+  Matrix x = random_matrix(random, Format::f32, T, V, 2, 0);
+  std::vector<std::int32_t> slot, position;
+  for (std::int64_t t = 0; t < T; ++t) {
+    for (std::int64_t v = 0; v < V; ++v) x.set(t, v, std::round(x.get(t, v)));
+    slot.push_back(static_cast<std::int32_t>(t)), position.push_back(static_cast<std::int32_t>(7 * t));
+  }
+  for (int round = 0; round < 4; ++round) {
+    const auto expected = run(reference_ops(), stream(), x, requests, slot, position);
+    const auto out = run(ops(), stream(), x, requests, slot, position);
+    for (std::int64_t t = 0; t < T; ++t) ASSERT_EQ(out[t].token, expected[t].token) << "row " << t;
+    for (std::int32_t& p : position) p += 1000;
+  }
+}
+
+// Tokens at the cutoff between likelier ones, of which every third is one: beyond the last tie that is kept,
+// the others still count.
+TEST_P(SampleTest, MatchesReferenceAroundTheLastTie) {
+  constexpr std::int64_t V = 30000, T = 64, kFirst = 5000, kCount = 402;
+  Matrix x(Format::f32, T, V);
+  for (std::int64_t t = 0; t < T; ++t)
+    for (std::int64_t v = 0; v < V; ++v)
+      x.set(t, v, v < kFirst || v >= kFirst + kCount ? -INFINITY : v % 3 == 0 ? 1.0f : 0.0f);
+  for (int ties : {1, 70, 130, 200}) {
+    Request request{at(10), {}};
+    request.settings.top_k = static_cast<int>(kCount / 3) + ties;
+    std::vector<std::int32_t> slot(T, 0), position(T);
+    std::iota(position.begin(), position.end(), 100 * ties);
+    const auto expected = run(reference_ops(), stream(), x, {request}, slot, position);
+    const auto out = run(ops(), stream(), x, {request}, slot, position);
+    for (std::int64_t t = 0; t < T; ++t)
+      ASSERT_EQ(out[t].token, expected[t].token) << "row " << t << ", " << ties;
   }
 }
 
