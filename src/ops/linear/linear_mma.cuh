@@ -71,33 +71,51 @@ __device__ inline std::uint64_t fetch_policy(bool once) {
   return once ? first : normal;
 }
 
-// Columns k .. k+7 of a row into shared memory, zeros past K. kAligned: rows start at multiples of 16 bytes and K is a
-// multiple of 8; the data is there after wait_for_fetches.
+// Eight columns to an address in shared memory, zeros for those that are not among the first `exist`. kAligned: they
+// stand at a multiple of 16 bytes, and all exist or none; the data is there after wait_for_fetches.
 template <bool kAligned>
-__device__ inline void fetch(uint4* to, const bfloat* row, int k, int K, std::uint64_t policy) {
+__device__ inline void fetch(unsigned to, const bfloat* from, int exist, std::uint64_t policy) {
   if constexpr (kAligned) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(
-                     static_cast<unsigned>(__cvta_generic_to_shared(to))),
-                 "l"(k < K ? row + k : row), "r"(k < K ? 16 : 0), "l"(policy)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+                 "r"(exist > 0 ? 16 : 0), "l"(policy)
                  : "memory");
   } else {
-    const auto element = [&](int i) -> unsigned { return k + i < K ? __bfloat16_as_ushort(row[k + i]) : 0u; };
-    *to = {element(0) | element(1) << 16, element(2) | element(3) << 16, element(4) | element(5) << 16,
-           element(6) | element(7) << 16};
+    const auto pair = [&](int i) {
+      const unsigned low = i < exist ? __bfloat16_as_ushort(from[i]) : 0u;
+      return low | (i + 1 < exist ? unsigned{__bfloat16_as_ushort(from[i + 1])} << 16 : 0u);
+    };
+    *static_cast<uint4*>(__cvta_shared_to_generic(to)) = {pair(0), pair(2), pair(4), pair(6)};
   }
+}
+// So many columns, a multiple of 8, at a multiple of 16 bytes.
+__device__ inline void prefetch(const bfloat* row, int columns) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(row), "r"(2 * columns) : "memory");
 }
 __device__ inline void commit_fetches() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-// Until at most `pending` of the latest groups are under way. The instruction takes a constant.
-constexpr int kMostPending = 14;
-template <int kPending = 0>
-__device__ inline void wait_for_fetches(int pending) {
-  if (kPending == kMostPending || pending == kPending) {
-    asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-  } else if constexpr (kPending < kMostPending) {
-    wait_for_fetches<kPending + 1>(pending);
+// Until at most kPending of the latest groups are under way.
+template <int kPending>
+__device__ inline void wait_for_fetches() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+// How many steps there may be in shared memory.
+constexpr int kDepths[] = {16, 12, 10, 8, 6, 5, 4, 3, 2};
+// Until the oldest of `depth` - 1 groups is there: the instruction takes constants.
+__device__ inline void wait_for_oldest(int depth) {
+  if (depth >= 8) {
+    if (depth >= 12) {
+      depth == 12 ? wait_for_fetches<10>() : wait_for_fetches<14>();
+    } else {
+      depth == 8 ? wait_for_fetches<6>() : wait_for_fetches<8>();
+    }
+  } else if (depth >= 5) {
+    depth == 5 ? wait_for_fetches<3>() : wait_for_fetches<4>();
+  } else if (depth >= 3) {
+    depth == 3 ? wait_for_fetches<1>() : wait_for_fetches<2>();
+  } else {
+    wait_for_fetches<0>();
   }
 }
 
@@ -105,31 +123,32 @@ __device__ inline void wait_for_fetches(int pending) {
 
 // Operands stand in shared memory as rows of 32 columns, 64 bytes, in pieces of 16. So that eight rows at one piece lie
 // in different banks, piece p of row r stands at place p ^ (r / 2 % 4).
-__device__ inline int place_of(int row, int piece) {
-  return row * 4 + (piece ^ (row / 2 % 4));
+constexpr int kRowBytes = 64;
+__device__ inline unsigned place_of(int row, int piece) {
+  return row * kRowBytes + (piece ^ (row / 2 % 4)) * 16;
 }
 
-// Four 8 x 8 matrices; lane i points to row i % 8 of matrix i / 8.
+// Four 8 x 8 matrices; lane i has the address of row i % 8 of matrix i / 8.
 struct Fragment {
   unsigned r[4];
 };
-__device__ inline Fragment load_fragment(const uint4* row) {
+__device__ inline Fragment load_fragment(unsigned address) {
   Fragment f;
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
-               : "r"(static_cast<unsigned>(__cvta_generic_to_shared(row)))
+               : "r"(address)
                : "memory");
   return f;
 }
-// 16 weight rows from `row` on, columns 16 half .. 16 half + 15: the first operand.
-__device__ inline Fragment load_weights(const uint4* rows, int row, int half) {
-  const int lane = threadIdx.x % 32;
-  return load_fragment(rows + place_of(row + lane % 16, 2 * half + lane / 16));
+// Where a lane finds the first 16 columns of 16 weight rows from `row` on, a first operand; the next 16 are at that
+// address ^ kNextColumns.
+__device__ inline unsigned weight_place(int lane, int row) {
+  return place_of(row + lane % 16, lane / 16);
 }
-// 8 tokens from `row` on, all 32 columns: the second operand of two instructions.
-__device__ inline Fragment load_tokens(const uint4* rows, int row) {
-  const int lane = threadIdx.x % 32;
-  return load_fragment(rows + place_of(row + lane % 8, lane / 8));
+constexpr unsigned kNextColumns = 32;
+// The same for 8 tokens and all 32 columns, the second operands of two instructions.
+__device__ inline unsigned token_place(int lane, int row) {
+  return place_of(row + lane % 8, lane / 8);
 }
 
 __device__ inline void multiply_add(float (&sums)[4], const Fragment& w, unsigned x0, unsigned x1) {
