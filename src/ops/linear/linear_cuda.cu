@@ -46,7 +46,7 @@ Plan plan_for(const Product& a, int most) {
   Plan plan;
   plan.laps = blocks_of(most, Tile::kMostAcross);
   plan.across = blocks_of(most, plan.laps);
-  const int steps = blocks_of(kSplit ? a.segment : a.K, kStep) * plan.laps;
+  const int steps = blocks_of(kSplit ? a.segment : a.K, Tile::kStep) * plan.laps;
   plan.depth = depth_for(Stage<Tile>(plan.across).bytes, steps);
   plan.trigger = plan.depth - 1;
   return plan;

@@ -1,7 +1,7 @@
 // The tensor core product of `linear` and `project`: operands, and the order of summation, which no choice of
 // kernel, grid or number of rows changes.
 //
-// K is cut into kSegments segments of equal length, a multiple of kStep columns (the last may be shorter, or there may
+// K is cut into kSegments segments of equal length, a multiple of 128 columns (the last may be shorter, or there may
 // be fewer). Within a segment columns are taken in order, 16 to an instruction, all on one accumulator that starts from
 // 0; then the segments are added to 0 in index order, in f32. All of it is a function of K alone: which block or warp
 // sums a segment, how many tokens or weight rows there are and where a token or row stands are of no consequence. (That
@@ -14,14 +14,13 @@
 namespace quire::cuda {
 
 constexpr int kSegments = 4;
-constexpr int kStep = 64;  // columns
 
 __host__ __device__ inline int blocks_of(int n, int per_block) {
   return (n + per_block - 1) / per_block;
 }
 // Columns of a segment.
 inline int segment_columns(int K) {
-  return blocks_of(blocks_of(K, kSegments), kStep) * kStep;
+  return blocks_of(blocks_of(K, kSegments), 128) * 128;
 }
 
 // One of the weights that meet x, and where its product goes.

@@ -6,11 +6,12 @@
 namespace quire::cuda {
 
 // A warp has a tile of 16 kM weight rows by 8 kN tokens; kDown warps share its weight rows, so that a block has
-// 8 kN kDown tokens. How many tiles stand beside each other in a block is up to the launch, kMostAcross at most.
-template <int kM_, int kN_, int kDown_, int kMostAcross_>
+// 8 kN kDown tokens. How many tiles stand beside each other in a block is up to the launch, kMostAcross at most. A step
+// is kPanels times 32 columns.
+template <int kM_, int kN_, int kDown_, int kMostAcross_, int kPanels_ = 2>
 struct Tile {
-  static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kMostAcross = kMostAcross_;
-  static constexpr int kRows = 16 * kM, kTokens = 8 * kN * kDown;
+  static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kMostAcross = kMostAcross_, kPanels = kPanels_;
+  static constexpr int kRows = 16 * kM, kTokens = 8 * kN * kDown, kStep = 32 * kPanels;
   static constexpr int kMostThreads = 32 * kMostAcross * kDown;
 };
 
@@ -24,14 +25,16 @@ struct Plan {
   int ahead = 0;    // further steps of weights that are called into the second-level cache at the start
 };
 
-// A step in shared memory, bytes: rows of weights, then of tokens, each the first 32 columns and then the others.
+// A step in shared memory, bytes: panels of 32 columns of the weight rows, then those of the tokens.
 template <typename Tile>
 struct Stage {
-  int weight_half, bytes;
-  static constexpr int kTokenHalf = Tile::kTokens * kRowBytes;
+  int weight_panel, tokens, bytes;
+  static constexpr int kTokenPanel = Tile::kTokens * kRowBytes;
 
   __host__ __device__ explicit Stage(int across)
-      : weight_half(across * Tile::kRows * kRowBytes), bytes(2 * (weight_half + kTokenHalf)) {}
+      : weight_panel(across * Tile::kRows * kRowBytes),
+        tokens(Tile::kPanels * weight_panel),
+        bytes(tokens + Tile::kPanels * kTokenPanel) {}
 };
 
 // Where in its work a block is: lap, column, address of the step in shared memory.
@@ -40,13 +43,15 @@ struct Cursor {
   unsigned at;
 };
 
-// What a thread fetches. The kDown warps of a tile share its weights: a warp has whole steps of its rows, or one half;
-// all threads share the tokens.
+// What a thread fetches. The kDown warps of a tile share its weights: each has some panels of all its rows, or one of
+// some. All threads share the tokens.
 template <typename Tile, bool kAligned>
 struct Fetcher {
-  static constexpr int kHalves = Tile::kDown == 1 ? 2 : 1;
-  static constexpr int kEights = 4 * Tile::kM / (Tile::kDown * kHalves);  // of rows
-  static_assert(kEights >= 1 && kEights * kHalves * Tile::kDown == 4 * Tile::kM);
+  static constexpr int kPanels = Tile::kPanels > Tile::kDown ? Tile::kPanels / Tile::kDown : 1;  // of this thread
+  static constexpr int kApart = Tile::kPanels / kPanels;                                         // warps by panels
+  static constexpr int kEights = 2 * Tile::kM * kApart / Tile::kDown;                            // of rows
+  static_assert(kEights >= 1 && kEights * kPanels * Tile::kDown == 2 * Tile::kM * Tile::kPanels);
+  static constexpr int kPieces = 4 * Tile::kPanels;  // of a token
 
   const bfloat* rows[kEights];  // of weights; where there are none, the last one that there is
   const bfloat* token;
@@ -55,14 +60,14 @@ struct Fetcher {
   std::uint64_t once, again;
 
   __device__ Fetcher(const Product& a, const Stage<Tile>& stage, int along, int down, int token0) {
-    const int lane = threadIdx.x % 32, half = kHalves == 2 ? 0 : down % 2;
-    first_row = (kHalves == 2 ? 0 : down / 2 * kEights * 8) + lane / 4;
-    first_column = half * 32 + lane % 4 * 8;
-    weight_to = half * stage.weight_half + place_of(along * Tile::kRows + first_row, lane % 4);
-    token_row = threadIdx.x / 8;
+    const int lane = threadIdx.x % 32, panel = down % kApart * kPanels, piece = threadIdx.x % kPieces;
+    first_row = down / kApart * (8 * kEights) + lane / 4;
+    first_column = panel * 32 + lane % 4 * 8;
+    weight_to = panel * stage.weight_panel + place_of(along * Tile::kRows + first_row, lane % 4);
+    token_row = threadIdx.x / kPieces;
     tokens = min(a.T - token0, Tile::kTokens);
-    token = a.x + (token0 + token_row) * a.x_stride + threadIdx.x % 8 * 8;
-    token_to = 2 * stage.weight_half + threadIdx.x % 8 / 4 * Stage<Tile>::kTokenHalf;
+    token = a.x + (token0 + token_row) * a.x_stride + piece * 8;
+    token_to = stage.tokens + piece / 4 * stage.kTokenPanel;
     again = fetch_policy(false);
     once = fetch_policy(gridDim.y == 1);
   }
@@ -74,16 +79,16 @@ struct Fetcher {
   }
   __device__ void fetch_weights(const Stage<Tile>& stage, const Cursor& c, int K) const {
 #pragma unroll
-    for (int h = 0; h < kHalves; ++h)
+    for (int i = 0; i < kEights; ++i)
 #pragma unroll
-      for (int i = 0; i < kEights; ++i)
-        fetch<kAligned>(c.at + weight_to + h * stage.weight_half + i * 8 * kRowBytes, rows[i] + c.k + 32 * h,
-                        K - c.k - 32 * h - first_column, once);
+      for (int p = 0; p < kPanels; ++p)
+        fetch<kAligned>(c.at + weight_to + p * stage.weight_panel + i * 8 * kRowBytes, rows[i] + c.k + 32 * p,
+                        K - c.k - 32 * p - first_column, once);
   }
   // Tokens past the end keep what is there: they are not stored.
   __device__ void fetch_tokens(const Cursor& c, std::int64_t x_stride, int K) const {
     const bfloat* from = token + c.k;
-    const int stride = blockDim.x / 8, column = threadIdx.x % 8 * 8;
+    const int stride = blockDim.x / kPieces, column = threadIdx.x % kPieces * 8;
     for (int t = token_row; t < tokens; t += stride, from += stride * x_stride)
       fetch<kAligned>(c.at + token_to + place_of(t, threadIdx.x % 4), from, K - c.k - column, again);
   }
@@ -101,15 +106,15 @@ template <typename Tile>
 __device__ inline void sum_step(unsigned weights, unsigned tokens, const Stage<Tile>& stage,
                                 float (&sums)[Tile::kM][Tile::kN][4]) {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
+  for (int panel = 0; panel < Tile::kPanels; ++panel) {
     Fragment x[Tile::kN];
 #pragma unroll
-    for (int n = 0; n < Tile::kN; ++n) x[n] = load_fragment(tokens + half * stage.kTokenHalf + n * 8 * kRowBytes);
+    for (int n = 0; n < Tile::kN; ++n) x[n] = load_fragment(tokens + panel * stage.kTokenPanel + n * 8 * kRowBytes);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll
       for (int m = 0; m < Tile::kM; ++m) {
-        const unsigned at = weights + half * stage.weight_half + m * 16 * kRowBytes;
+        const unsigned at = weights + panel * stage.weight_panel + m * 16 * kRowBytes;
         const Fragment w = load_fragment(i == 0 ? at : at ^ kNextColumns);
 #pragma unroll
         for (int n = 0; n < Tile::kN; ++n) multiply_add(sums[m][n], w, x[n].r[2 * i], x[n].r[2 * i + 1]);
@@ -183,7 +188,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads)
   const unsigned first = static_cast<unsigned>(__cvta_generic_to_shared(shared)),
                  last = first + plan.depth * stage.bytes;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, along = warp / Tile::kDown, down = warp % Tile::kDown;
-  constexpr int kBlocks = kSplit ? kSegments : 1;
+  constexpr int kBlocks = kSplit ? kSegments : 1, kStep = Tile::kStep;
   const int rank = blockIdx.x % kBlocks, tile0 = blockIdx.x / kBlocks * (plan.across * plan.laps);
   const int token0 = blockIdx.y * Tile::kTokens;
   const int begin = kSplit ? rank * a.segment : 0, end = kSplit ? min(a.K, begin + a.segment) : a.K;
@@ -220,7 +225,7 @@ __global__ void __launch_bounds__(Tile::kMostThreads)
   [[maybe_unused]] float totals[Tile::kM][Tile::kN][4] = {};
   [[maybe_unused]] int left = a.segment;  // columns of the segment
   const unsigned weight_at = weight_place(lane, along * Tile::kRows);
-  const unsigned token_at = 2 * stage.weight_half + token_place(lane, down * (8 * Tile::kN));
+  const unsigned token_at = stage.tokens + token_place(lane, down * (8 * Tile::kN));
   current = {0, begin, first};
   for (int step = 0; step < steps; ++step) {
     wait_for_oldest(plan.depth);
