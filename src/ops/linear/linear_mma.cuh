@@ -43,6 +43,21 @@ struct Factor {
       static_cast<float*>(y)[at] = sum;
     }
   }
+  // Four rows of one token, in one piece where that is possible.
+  __device__ void store(int row, std::int64_t token, const float4& sums) const {
+    const std::int64_t at = token * y_stride + row;
+    const int bytes = bf16 ? 8 : 16;
+    char* to = static_cast<char*>(y) + at * (bytes / 4);
+    if (bias || row + 4 > N || reinterpret_cast<std::uintptr_t>(to) % bytes != 0) {
+      store(row, token, sums.x), store(row + 1, token, sums.y);
+      store(row + 2, token, sums.z), store(row + 3, token, sums.w);
+    } else if (bf16) {
+      const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(sums.x, sums.y), __floats2bfloat162_rn(sums.z, sums.w)};
+      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
+    } else {
+      *reinterpret_cast<float4*>(to) = sums;
+    }
+  }
 };
 
 struct Product {
@@ -139,7 +154,7 @@ __device__ inline Fragment load_fragment(unsigned address) {
                : "memory");
   return f;
 }
-// Where a lane finds the first 16 columns of 16 weight rows from `row` on, a first operand; the next 16 are at that
+// Where a lane finds the first 16 columns of 16 operand rows from `row` on, a first operand; the next 16 are at that
 // address ^ kNextColumns.
 __device__ inline unsigned weight_place(int lane, int row) {
   return place_of(row + lane % 16, lane / 16);
@@ -161,15 +176,22 @@ __device__ inline void add_segment(float& total, float sum) {
   total = __fadd_rn(total, sum);
 }
 
-// store(row, token, sum) for the sums that a lane has of a 16 x 8 tile at (row, token).
-template <typename Store>
-__device__ inline void for_sums(int lane, int row, int token, const float (&sums)[4], Store store) {
-  row += lane / 4;
-  token += 2 * (lane % 4);
-  store(row, token, sums[0]);
-  store(row, token + 1, sums[1]);
-  store(row + 8, token, sums[2]);
-  store(row + 8, token + 1, sums[3]);
+// Which row of a product stands in row m of its 16: rows 2h, 2h+1, 8+2h, 8+2h+1 of an operand are four in a row, so
+// that two lanes hold four rows of two tokens.
+__device__ inline int row_of(int m) {
+  return m % 8 / 2 * 4 + m / 8 * 2 + m % 2;
+}
+
+// Stores the sums of 16 rows from `row` on by 8 tokens from `token` on. All lanes come here.
+__device__ inline void store_sums(const Factor& f, int row, int token, int tokens, const float (&sums)[4]) {
+  const int lane = threadIdx.x % 32;
+  const bool odd = lane & 4;  // has the second token of the pair
+  const float low = __shfl_xor_sync(~0u, odd ? sums[0] : sums[1], 4),
+              high = __shfl_xor_sync(~0u, odd ? sums[2] : sums[3], 4);
+  row += lane / 8 * 4;
+  token += lane % 4 * 2 + odd;
+  if (token < tokens)
+    f.store(row, token, odd ? float4{low, sums[1], high, sums[3]} : float4{sums[0], low, sums[2], high});
 }
 
 // --- clusters --------------------------------------------------------------------------------------------------------

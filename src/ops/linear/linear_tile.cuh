@@ -56,14 +56,14 @@ struct Fetcher {
   const bfloat* rows[kEights];  // of weights; where there are none, the last one that there is
   const bfloat* token;
   unsigned weight_to, token_to;  // in a step
-  int first_row, first_column, token_row, tokens;
+  int first_eight, first_column, token_row, tokens;
   std::uint64_t once, again;
 
   __device__ Fetcher(const Product& a, const Stage<Tile>& stage, int along, int down, int token0) {
     const int lane = threadIdx.x % 32, panel = down % kApart * kPanels, piece = threadIdx.x % kPieces;
-    first_row = down / kApart * (8 * kEights) + lane / 4;
+    first_eight = down / kApart * kEights;
     first_column = panel * 32 + lane % 4 * 8;
-    weight_to = panel * stage.weight_panel + place_of(along * Tile::kRows + first_row, lane % 4);
+    weight_to = panel * stage.weight_panel + place_of(along * Tile::kRows + 8 * first_eight + lane / 4, lane % 4);
     token_row = threadIdx.x / kPieces;
     tokens = min(a.T - token0, Tile::kTokens);
     token = a.x + (token0 + token_row) * a.x_stride + piece * 8;
@@ -73,9 +73,12 @@ struct Fetcher {
   }
   __device__ void open(const Product& a, int tile) {
     const Factor& f = a.factor_of(tile);
-    const int row0 = (tile - f.first_tile) * Tile::kRows + first_row;
+    const int row0 = (tile - f.first_tile) * Tile::kRows, g = threadIdx.x % 32 / 4;
 #pragma unroll
-    for (int i = 0; i < kEights; ++i) rows[i] = f.w + std::int64_t{min(row0 + 8 * i, f.N - 1)} * a.K + first_column;
+    for (int i = 0; i < kEights; ++i) {
+      const int eight = first_eight + i, row = row0 + eight / 2 * 16 + row_of(eight % 2 * 8 + g);
+      rows[i] = f.w + std::int64_t{min(row, f.N - 1)} * a.K + first_column;
+    }
   }
   __device__ void fetch_weights(const Stage<Tile>& stage, const Cursor& c, int K) const {
 #pragma unroll
@@ -140,9 +143,7 @@ __device__ inline void store_totals(const Product& a, int tile, int token, float
 #pragma unroll
   for (int i = 0; i < kM * kN; ++i) {
     float(&t)[4] = totals[i / kN][i % kN];
-    for_sums(threadIdx.x % 32, row + 16 * (i / kN), token + 8 * (i % kN), t, [&](int r, int c, float sum) {
-      if (c < a.T) f.store(r, c, sum);
-    });
+    store_sums(f, row + 16 * (i / kN), token + 8 * (i % kN), a.T, t);
     t[0] = t[1] = t[2] = t[3] = 0;
   }
 }
@@ -171,10 +172,7 @@ __device__ inline void add_across_cluster(const Product& a, int rank, int tile0,
       add_segment(total[0], s.x), add_segment(total[1], s.y), add_segment(total[2], s.z), add_segment(total[3], s.w);
     }
     const Factor& factor = a.factor_of(tile);
-    for_sums(lane, (tile - factor.first_tile) * Tile::kRows + 16 * (i / Tile::kN), token, total,
-             [&](int row, int column, float sum) {
-               if (column < a.T) factor.store(row, column, sum);
-             });
+    store_sums(factor, (tile - factor.first_tile) * Tile::kRows + 16 * (i / Tile::kN), token, a.T, total);
   }
   leave_cluster();  // nobody ends while its sums are read
 }
