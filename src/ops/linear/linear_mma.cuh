@@ -76,22 +76,12 @@ struct Product {
 
 // --- fetching --------------------------------------------------------------------------------------------------------
 
-// How long the second-level cache is to keep what is fetched: weights that one block reads are not read again before
-// the next step.
-__device__ inline std::uint64_t fetch_policy(bool once) {
-  std::uint64_t first, normal;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(first));
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-  return once ? first : normal;
-}
-
 // Eight columns to an address in shared memory, zeros for those that are not among the first `exist`. kAligned: they
 // stand at a multiple of 16 bytes, and all exist or none; the data is there after wait_for_fetches.
 template <bool kAligned>
-__device__ inline void fetch(unsigned to, const bfloat* from, int exist, std::uint64_t policy) {
+__device__ inline void fetch(unsigned to, const bfloat* from, int exist) {
   if constexpr (kAligned) {
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
-                 "r"(exist > 0 ? 16 : 0), "l"(policy)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exist > 0 ? 16 : 0)
                  : "memory");
   } else {
     const auto pair = [&](int i) {

@@ -57,7 +57,6 @@ struct Fetcher {
   const bfloat* token;
   unsigned weight_to, token_to;  // in a step
   int first_eight, first_column, token_row, tokens;
-  std::uint64_t once, again;
 
   __device__ Fetcher(const Product& a, const Stage<Tile>& stage, int along, int down, int token0) {
     const int lane = threadIdx.x % 32, panel = down % kApart * kPanels, piece = threadIdx.x % kPieces;
@@ -68,8 +67,6 @@ struct Fetcher {
     tokens = min(a.T - token0, Tile::kTokens);
     token = a.x + (token0 + token_row) * a.x_stride + piece * 8;
     token_to = stage.tokens + piece / 4 * stage.kTokenPanel;
-    again = fetch_policy(false);
-    once = fetch_policy(gridDim.y == 1);
   }
   __device__ void open(const Product& a, int tile) {
     const Factor& f = a.factor_of(tile);
@@ -86,14 +83,14 @@ struct Fetcher {
 #pragma unroll
       for (int p = 0; p < kPanels; ++p)
         fetch<kAligned>(c.at + weight_to + p * stage.weight_panel + i * 8 * kRowBytes, rows[i] + c.k + 32 * p,
-                        K - c.k - 32 * p - first_column, once);
+                        K - c.k - 32 * p - first_column);
   }
   // Tokens past the end keep what is there: they are not stored.
   __device__ void fetch_tokens(const Cursor& c, std::int64_t x_stride, int K) const {
     const bfloat* from = token + c.k;
     const int stride = blockDim.x / kPieces, column = threadIdx.x % kPieces * 8;
     for (int t = token_row; t < tokens; t += stride, from += stride * x_stride)
-      fetch<kAligned>(c.at + token_to + place_of(t, threadIdx.x % 4), from, K - c.k - column, again);
+      fetch<kAligned>(c.at + token_to + place_of(t, threadIdx.x % 4), from, K - c.k - column);
   }
   // Calls columns into the second-level cache, which has room for more than shared memory.
   __device__ void call([[maybe_unused]] int k, [[maybe_unused]] int columns) const {
