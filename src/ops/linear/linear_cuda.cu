@@ -31,15 +31,23 @@ int count_tiles(Product& a) {
   return tiles;
 }
 
+// As many steps as fit, but three at least, and no more than there is work for.
+int depth_for(int stage_bytes, int steps) {
+  for (const int depth : kDepths) {
+    const bool fits = depth * stage_bytes <= kSharedBytes || depth <= 3;
+    if (fits && depth <= steps + 1) return depth;
+  }
+  return 2;
+}
+
 // `most` tiles for a block: side by side, or in laps.
 template <typename Tile, bool kSplit>
 Plan plan_for(const Product& a, int most) {
   Plan plan;
   plan.laps = blocks_of(most, Tile::kMostAcross);
   plan.across = blocks_of(most, plan.laps);
-  const int steps = blocks_of(kSplit ? a.segment : a.K, kStep) * plan.laps;
-  const int fitting = kSharedBytes / (plan.stage<Tile>() * static_cast<int>(sizeof(uint4)));
-  plan.depth = std::min(std::clamp(fitting, 3, kMostPending + 2), steps + 1);
+  const int steps = blocks_of(kSplit ? a.segment : a.K, Tile::kStep) * plan.laps;
+  plan.depth = depth_for(Stage<Tile>(plan.across).bytes, steps);
   plan.trigger = plan.depth - 1;
   return plan;
 }
@@ -48,10 +56,10 @@ template <typename Tile, bool kSplit, bool kAligned>
 void launch_product(Stream& s, const Product& a, int tiles, const Plan& plan) {
   constexpr int kBlocks = kSplit ? kSegments : 1;
   const int warps = plan.across * Tile::kDown;
-  const int stages = plan.depth * plan.stage<Tile>(), sums = kSplit ? warps * 32 * Tile::kM * Tile::kN : 0;
+  const int stages = plan.depth * Stage<Tile>(plan.across).bytes, sums = kSplit ? warps * Tile::kM * Tile::kN * 512 : 0;
   const Grid grid = {.blocks = dim3(blocks(tiles, plan.across * plan.laps) * kBlocks, blocks(a.T, Tile::kTokens)),
                      .threads = 32u * static_cast<unsigned>(warps),
-                     .shared = sizeof(uint4) * static_cast<std::size_t>(std::max(stages, sums)),
+                     .shared = static_cast<std::size_t>(std::max(stages, sums)),
                      .cluster = kBlocks};
   launch(s, "linear", grid, product_kernel<Tile, kSplit, kAligned>, a, plan);
 }

@@ -1,5 +1,6 @@
 #include "ops/linear/linear.h"
 
+#include "backend/cuda.h"
 #include "ops/testing.h"
 
 namespace quire {
@@ -236,6 +237,40 @@ TEST_P(Linear, RejectsShapesThatDoNotFit) {
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, y}, {&weight, wide}}), Error);
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{nullptr, y}}), Error);
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(5, {&weight, y})), Error);
+}
+
+// On the device a kernel starts before the one before has ended: here each reads what that one wrote, and
+// writes what that one read, with weights of its own.
+TEST(LinearOnDevice, EachProductOfAChainSeesTheOneBefore) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "there is no CUDA device";
+  constexpr std::int64_t D = 512;
+  constexpr int kProducts = 40;
+  Random random(1);
+  Stream stream;
+  const Matrix w = random_matrix(random, Format::bf16, kProducts + D, D, 0.04f, 0);
+  const std::size_t weight_bytes = static_cast<std::size_t>(w.rows() * D * 2);
+  cuda::DeviceBuffer weights(weight_bytes);
+  cuda::upload(stream, weights.data(), Rows(w).data, weight_bytes);
+  for (std::int64_t T : {1, 40, 100, 150}) {
+    const auto bytes = static_cast<std::size_t>(T * D * 2);
+    const Matrix x = random_matrix(random, Format::bf16, T, D, 1, 0);
+    const cuda::DeviceBuffer at[2] = {cuda::DeviceBuffer(bytes), cuda::DeviceBuffer(bytes)};
+    const auto rows = [&](int i) {
+      return Rows{.data = at[i % 2].data(), .format = Format::bf16, .rows = T, .cols = D, .stride = D};
+    };
+    const auto chain = [&](bool one_by_one) {
+      Matrix y(Format::bf16, T, D, 0);
+      cuda::upload(stream, at[0].data(), Rows(x).data, bytes);
+      for (int i = 0; i < kProducts; ++i) {
+        const Weight weight = {.data = weights.data() + i * D * 2, .format = Format::bf16, .out = D, .in = D};
+        cuda::ops()->linear(stream, rows(i), weight, {}, rows(i + 1));
+        if (one_by_one) cuda::synchronize(stream);
+      }
+      cuda::download(stream, Rows(y).data, at[kProducts % 2].data(), bytes);
+      return y;
+    };
+    EXPECT_TRUE(same_bits(chain(false), chain(true))) << T << " rows";
+  }
 }
 
 }  // namespace
