@@ -16,8 +16,8 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-#include "backend/backend.h"
 #include "backend/cuda.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/cuda/launch.h"
 
 namespace quire::cuda {
@@ -48,11 +48,6 @@ __global__ void logits_kernel(float* x, std::size_t n, unsigned seed) {
 
 constexpr std::size_t kCeilingBytes = std::size_t{4} << 30;
 constexpr int kThreads = 512;
-
-// Memory of the device.
-struct DeviceBuffer : Memory {
-  explicit DeviceBuffer(std::size_t bytes) : Memory(*cuda_backend(), bytes) {}
-};
 
 __global__ void fill_kernel(unsigned* data, std::size_t n) {
   for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < n; i += std::size_t{gridDim.x} * kThreads) {
@@ -97,8 +92,6 @@ double measure_ceilings() {
   return read;
 }
 
-const Ops* ops() { return cuda_backend()->ops; }
-
 class Bench {
  public:
   explicit Bench(double read_bytes_per_second) : read_(read_bytes_per_second) {
@@ -133,7 +126,7 @@ class Bench {
   template <typename T>
   std::span<T> array(const std::vector<T>& host) {
     memory_.emplace_back(host.size() * sizeof(T));
-    cuda_backend()->upload(s, memory_.back().data(), host.data(), host.size() * sizeof(T));
+    upload(s, memory_.back().data(), host.data(), host.size() * sizeof(T));
     return {reinterpret_cast<T*>(memory_.back().data()), host.size()};
   }
 
@@ -147,7 +140,7 @@ class Bench {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     call(0);
-    cuda_backend()->synchronize(s);
+    synchronize(s);
     check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "capture");
     const int calls = std::max(variants, 20);
     for (int i = 0; i < calls; ++i) call(i % variants);

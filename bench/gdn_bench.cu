@@ -20,6 +20,7 @@
 #include <cuda_runtime.h>
 
 #include "backend/cuda.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/cuda/launch.h"
 
 namespace quire::cuda {

@@ -11,6 +11,7 @@
 
 #include "backend/cuda.h"
 #include "core/dtype.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/cuda/launch.h"
 #include "ops/cuda/mma.cuh"
 

@@ -7,8 +7,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "backend/backend.h"
 #include "ops/attention/attention.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/embed/embed.h"
 #include "ops/gdn/gdn.h"
 #include "ops/rope/rope.h"
@@ -20,17 +20,12 @@ namespace {
 
 constexpr std::size_t kScratchBytes = std::size_t{256} << 20;
 
-const Ops* ops() {
-  const Backend* backend = cuda_backend();
-  return backend ? backend->ops : nullptr;
-}
-
 // The operands of one call, on the device. finish() brings them back.
 class Staged {
  public:
   // A host stream that names a size of scratch memory gets that.
   explicit Staged(Stream& host)
-      : scratch_(*cuda_backend(), host.cuda_scratch_bytes ? host.cuda_scratch_bytes : kScratchBytes) {
+      : scratch_(host.cuda_scratch_bytes ? host.cuda_scratch_bytes : kScratchBytes) {
     stream.threads = host.threads;
     stream.cuda_scratch = scratch_.data();
     stream.cuda_scratch_bytes = scratch_.size();
@@ -75,7 +70,7 @@ class Staged {
     std::vector<std::byte> bytes;
     for (const Copy& c : copies_) {
       bytes.resize(c.device.size());
-      cuda_backend()->download(stream, bytes.data(), c.device.data(), bytes.size());
+      download(stream, bytes.data(), c.device.data(), bytes.size());
       for (std::size_t at = 0; at < bytes.size(); at += c.stride) {
         std::memcpy(static_cast<std::byte*>(c.host) + at, bytes.data() + at, c.width);
       }
@@ -87,17 +82,17 @@ class Staged {
  private:
   struct Copy {
     void* host;
-    Memory device;
+    DeviceBuffer device;
     std::size_t stride, width;  // of a row, bytes
   };
   void* copy(void* host, std::size_t bytes, std::size_t stride, std::size_t width) {
-    copies_.push_back({host, Memory(*cuda_backend(), bytes), stride, width});
-    cuda_backend()->upload(stream, copies_.back().device.data(), host, bytes);
+    copies_.push_back({host, DeviceBuffer(bytes), stride, width});
+    upload(stream, copies_.back().device.data(), host, bytes);
     return copies_.back().device.data();
   }
   void* copy(void* host, std::size_t bytes) { return copy(host, bytes, bytes, bytes); }
 
-  Memory scratch_;
+  DeviceBuffer scratch_;
   std::deque<Copy> copies_;
 };
 
@@ -342,7 +337,7 @@ constexpr Ops kOnHost = {
 }  // namespace
 
 const Ops* ops_on_host() {
-  return ops() ? &kOnHost : nullptr;
+  return cuda_backend() ? &kOnHost : nullptr;
 }
 
 }  // namespace quire::cuda
