@@ -60,10 +60,10 @@ struct Options {
   Device device = Device::automatic;
   Precision precision = Precision::bf16;  // f32 is for comparing with a reference: slower
   int threads = 0;                        // CPU threads; 0: one for each core
-  double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
-  std::string switches;   // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
+  double gpu_memory = 0;   // GiB of the GPU that may be used in all; 0: nine tenths of what is free
+  std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.
-  std::function<void(std::size_t done, std::size_t total)> on_load;
+  std::function<void(std::size_t done, std::size_t total)> on_load{};
 };
 
 // 8-bit RGB, row-major, three bytes a pixel, no padding. `rgb` must outlive the call that reads it.
@@ -101,7 +101,7 @@ struct Request {
   int max_tokens = 4096;                                  // generated tokens, the stop token included
   double max_seconds = 0;                                 // wall time of this request; 0: no limit
   bool enable_thinking = false;                           // passed to the model's chat template
-  Sampling sampling;
+  Sampling sampling{};
   // Called with each piece of new text (whole UTF-8 characters). Return false to cancel.
   std::function<bool(std::string_view)> on_text;
 };

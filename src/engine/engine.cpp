@@ -179,9 +179,9 @@ Result Engine::State::generate(const Request& request) {
   result.prompt_tokens = static_cast<int>(prompt.size());
   const int room = static_cast<int>(context) - result.prompt_tokens;
   if (room < 1) {
-    fail(ErrorCode::limit_exceeded,
-         "the prompt takes {} tokens ({} of them for the image); there is room for {}", result.prompt_tokens,
-         result.image_tokens, context);
+    fail(ErrorCode::limit_exceeded, "the prompt takes {} tokens ({} of them for the image); the {} {}",
+         result.prompt_tokens, result.image_tokens,
+         context == config.text.max_position_embeddings ? "model holds" : "GPU's memory holds", context);
   }
   const SamplingSettings settings = to_settings(request.sampling);
   const Patches patches =

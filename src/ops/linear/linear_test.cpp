@@ -1,6 +1,7 @@
 #include "ops/linear/linear.h"
 
 #include "backend/cuda.h"
+#include "ops/cuda/device_memory.h"
 #include "ops/testing.h"
 
 namespace quire {
