@@ -34,15 +34,12 @@ struct Grid {
   unsigned cluster = 1;  // blocks of a cluster, along x
 };
 
-// Launches a kernel whose every thread calls wait_for_predecessor() before it touches anything but weights.
-// With dependent launch it may start beside the tail of the kernel before, and hides its own start so.
+// Launches a kernel whose every thread calls wait_for_predecessor() before it touches anything but weights. With
+// dependent launch it may start beside the tail of the kernel before, and hides its own start so.
 template <typename... Parameters, typename... Arguments>
-void launch(Stream& s, const char* op, const Grid& grid, void (*kernel)(Parameters...),
-            Arguments... arguments) {
+void launch(Stream& s, const char* op, const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments) {
   if (grid.shared > 48 * 1024) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(grid.shared)),
-          op);
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)), op);
   }
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config = {};
