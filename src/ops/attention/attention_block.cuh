@@ -1,7 +1,7 @@
 // What prefill and window share: a block of query rows against tiles of keys in pages.
 //
 // A row is (token of the request, head of the group), so that a group shares its keys. A block has 4 columns of warps:
-// they share the keys of Q K^T and then the columns of P V. A row takes the same instructions whatever the number of
+// they share the kKeys keys of a tile for Q K^T and then the columns of P V. A row takes the same instructions whatever the number of
 // rows of the block: its bits depend on its own tiles alone. A tile that is masked for a row leaves it as it is: factor
 // exp(0) = 1, weights 0 (values of later tokens have to be finite). The sign of a zero sum is dropped at the end.
 #pragma once
@@ -10,10 +10,8 @@
 
 namespace quire::cuda {
 
-constexpr int kTile = 64;        // keys; a page is a multiple of it
-constexpr int kColumnWarps = 4;  // of a block: kTile / 4 keys, then kE / 4 columns of V each
-constexpr int kWarpKeys = kTile / kColumnWarps;
-constexpr int kWeightStride = kTile + 8;  // of P in shared memory
+constexpr int kPageUnit = 64;  // rows: a page is a multiple
+constexpr int kColumnWarps = 4;
 
 struct TextAttention {
   Matrix<bfloat> q, out;
@@ -77,17 +75,19 @@ struct Sums {
   }
 };
 
-template <int kE, int kRowWarps, int kRowTiles, int kStages, int kQueries>
+template <int kE, int kRowWarps, int kRowTiles, int kKeys, int kTiles, int kQueries>
 struct AttentionBlock {
   static constexpr int kRows = 16 * kRowWarps * kRowTiles;
   static constexpr int kThreads = 32 * kColumnWarps * kRowWarps;
-  static constexpr int kStride = kE + 8;
+  static constexpr int kWarpKeys = kKeys / kColumnWarps;
+  static constexpr int kStride = kE + 8;           // of tiles in shared memory
+  static constexpr int kWeightStride = kKeys + 8;  // of P
   using Sums = cuda::Sums<kE, kRowTiles>;
+  using Scores = float[kRowTiles][kWarpKeys / 8][4];
 
-  // Shared memory: some tiles are copied while one is used.
+  // Shared memory.
   bfloat q[kQueries][kRows * kStride];
-  bfloat k[kStages][kTile * kStride];
-  bfloat v[kStages][kTile * kStride];
+  bfloat tiles[kTiles][kKeys * kStride];  // of keys or values
   bfloat p[kRows * kWeightStride];
   float rows[kColumnWarps][kRows];  // maxima, at the end sums of weights
   int last_key[kQueries][kRows];    // that a row sees
@@ -104,77 +104,82 @@ struct AttentionBlock {
       return first_row + i < count ? a.query_head(a.q, token, g, first_row + i) : nullptr;
     });
   }
-  // Keys of one tile, zeros from key `keys` on; `page` is the tile's.
-  __device__ void load_keys(const TextAttention& a, int page, int g, int tile, int keys, int stage) {
-    const std::int64_t first_row = a.kv.row(page, tile * kTile);
-    const int column = g * a.head_dim, count = keys - tile * kTile;
-    const auto load = [&](bfloat* to, const Matrix<bfloat>& from) {
-      const bfloat* const first = from.row(first_row) + column;
-      load_tile<kE, kTile, kThreads>(to, a.head_dim, a.vectors, from.data, [&](int i) -> const bfloat* {
-        return i < count ? first + i * from.stride : nullptr;
-      });
-    };
-    load(k[stage], a.kv.k);
-    load(v[stage], a.kv.v);
-  }
-
-  // Fragments of A of the warp's rows.
-  using Queries = std::uint32_t[kRowTiles][kE / 16][4];
-  __device__ void read_queries(Queries& x, const bfloat* tile, const Place& at) const {
+  // Keys or values of one tile, zeros from key `keys` on. `pages` are those of each kPageUnit keys of the tile.
+  __device__ void load_keys(const TextAttention& a, const Matrix<bfloat>& from, const int (&pages)[kKeys / kPageUnit],
+                            int g, int tile, int keys, int to) {
 #pragma unroll
-    for (int i = 0; i < kRowTiles; ++i) {
-#pragma unroll
-      for (int e = 0; e < kE / 16; ++e) load_a(x[i][e], tile + (at.warp_row + i * 16) * kStride + e * 16, kStride);
+    for (int i = 0; i < kKeys / kPageUnit; ++i) {
+      const int first = tile * kKeys + i * kPageUnit;
+      load_rows<kE, kPageUnit, kThreads>(tiles[to] + i * kPageUnit * kStride,
+                                         from.row(a.kv.row(pages[i], first)) + g * a.head_dim,
+                                         static_cast<int>(from.stride), keys - first, a.head_dim, a.vectors);
     }
   }
 
-  // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row. query(x, i, e) gives the
-  // fragment of row tile i, columns 16 e.
+  // The fragment of row tile i, columns 16 e.
+  __device__ void read_query(std::uint32_t (&x)[4], const Place& at, int queries, int i, int e) const {
+    load_a(x, q[queries] + (at.warp_row + i * 16) * kStride + e * 16, kStride);
+  }
+
+  // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row. query(x, i, e) gives a
+  // fragment as read_query does.
   template <int kUnroll, typename Query>
-  __device__ void score(float (&s)[kRowTiles][2][4], const Place& at, float scale, int tile, int buffer, int stage,
-                        Query query) const {
+  __device__ void score(Scores& s, const Place& at, float scale, int tile, int keys, int queries, Query query) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
-      for (int c = 0; c < 8; ++c) s[i][c / 4][c % 4] = 0;
+      for (int n = 0; n < kWarpKeys / 8; ++n) {
+#pragma unroll
+        for (int c = 0; c < 4; ++c) s[i][n][c] = 0;
+      }
     }
-    const bfloat* const keys = k[stage] + at.column_warp * kWarpKeys * kStride;
+    const bfloat* const from = tiles[keys] + at.column_warp * kWarpKeys * kStride;
 #pragma unroll kUnroll
     for (int e = 0; e < kE / 16; ++e) {
-      std::uint32_t b[4];
-      load_b(b, keys + e * 16, kStride);
+      std::uint32_t b[kWarpKeys / 16][4];
+#pragma unroll
+      for (int n = 0; n < kWarpKeys / 16; ++n) load_b(b[n], from + n * 16 * kStride + e * 16, kStride);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         std::uint32_t x[4];
         query(x, i, e);
-        multiply(s[i][0], x, b[0], b[1]);
-        multiply(s[i][1], x, b[2], b[3]);
+#pragma unroll
+        for (int n = 0; n < kWarpKeys / 16; ++n) {
+          multiply(s[i][2 * n], x, b[n][0], b[n][1]);
+          multiply(s[i][2 * n + 1], x, b[n][2], b[n][3]);
+        }
       }
     }
-    const int first = tile * kTile + at.column_warp * kWarpKeys;
+    const int first = tile * kKeys + at.column_warp * kWarpKeys;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int last = last_key[buffer][at.row(i, half)] - first;
+        const int last = last_key[queries][at.row(i, half)] - first;
 #pragma unroll
-        for (int c = 0; c < 4; ++c) {
-          float& x = s[i][c / 2][2 * half + c % 2];
-          x = at.column(c / 2) + c % 2 <= last ? __fmul_rn(x, scale) : kMinusInfinity;
+        for (int n = 0; n < kWarpKeys / 8; ++n) {
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            float& x = s[i][n][2 * half + c];
+            x = at.column(n) + c <= last ? __fmul_rn(x, scale) : kMinusInfinity;
+          }
         }
       }
     }
   }
 
-  // Scores -> rounded weights in `p`; sums follow to the new maximum. Between two barriers of its own.
-  __device__ void softmax(Sums& sums, float (&s)[kRowTiles][2][4], const Place& at) {
+  // Scores -> rounded weights in `p`, which the block may read after its next barrier. kFresh: the sums begin here;
+  // otherwise they follow to the new maximum. With a barrier of its own.
+  template <bool kFresh>
+  __device__ void softmax(Sums& sums, Scores& s, const Place& at) {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const float* const a = s[i][0] + 2 * half;
-        const float* const b = s[i][1] + 2 * half;
-        const float largest = row_max(fmaxf(fmaxf(a[0], a[1]), fmaxf(b[0], b[1])));
+        float largest = kMinusInfinity;
+#pragma unroll
+        for (int n = 0; n < kWarpKeys / 8; ++n) largest = fmaxf(largest, fmaxf(s[i][n][2 * half], s[i][n][2 * half + 1]));
+        largest = row_max(largest);
         if (at.lane % 4 == 0) rows[at.column_warp][at.row(i, half)] = largest;
       }
     }
@@ -184,41 +189,47 @@ struct AttentionBlock {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int row = at.row(i, half);
-        float max = sums.max[i][half];
+        float max = kFresh ? kMinusInfinity : sums.max[i][half];
 #pragma unroll
         for (int w = 0; w < kColumnWarps; ++w) max = fmaxf(max, rows[w][row]);
         const float base = reference_score(max);
-        const float factor = expf(__fsub_rn(sums.max[i][half], base));
-        sums.max[i][half] = max;
-        float weights[4];
-#pragma unroll
-        for (int c = 0; c < 4; ++c) weights[c] = expf(__fsub_rn(s[i][c / 2][2 * half + c % 2], base));
-        const float sum = row_sum(__fadd_rn(__fadd_rn(weights[0], weights[1]), __fadd_rn(weights[2], weights[3])));
-        sums.weights[i][half] = __fmaf_rn(sums.weights[i][half], factor, sum);
         bfloat* const to = p + row * kWeightStride + at.column_warp * kWarpKeys;
-        *reinterpret_cast<std::uint32_t*>(to + at.column(0)) = pack(weights[0], weights[1]);
-        *reinterpret_cast<std::uint32_t*>(to + at.column(1)) = pack(weights[2], weights[3]);
+        float sum = 0;
 #pragma unroll
-        for (int n = 0; n < kE / 32; ++n) {
-#pragma unroll
-          for (int c = 2 * half; c < 2 * half + 2; ++c) sums.out[i][n][c] = __fmul_rn(sums.out[i][n][c], factor);
+        for (int n = 0; n < kWarpKeys / 8; ++n) {
+          const float first = expf(__fsub_rn(s[i][n][2 * half], base));
+          const float second = expf(__fsub_rn(s[i][n][2 * half + 1], base));
+          sum = __fadd_rn(sum, __fadd_rn(first, second));
+          *reinterpret_cast<std::uint32_t*>(to + at.column(n)) = pack(first, second);
         }
+        sum = row_sum(sum);
+        if constexpr (kFresh) {
+          sums.weights[i][half] = sum;
+        } else {
+          const float factor = expf(__fsub_rn(sums.max[i][half], base));
+          sums.weights[i][half] = __fmaf_rn(sums.weights[i][half], factor, sum);
+#pragma unroll
+          for (int n = 0; n < kE / 32; ++n) {
+#pragma unroll
+            for (int c = 2 * half; c < 2 * half + 2; ++c) sums.out[i][n][c] = __fmul_rn(sums.out[i][n][c], factor);
+          }
+        }
+        sums.max[i][half] = max;
       }
     }
-    __syncthreads();
   }
 
   // sums += P V, the warp's columns of V.
-  __device__ void weighted_sum(Sums& sums, const Place& at, int stage) const {
+  __device__ void weighted_sum(Sums& sums, const Place& at, int values) const {
 #pragma unroll
-    for (int j = 0; j < kTile; j += 16) {
+    for (int j = 0; j < kKeys; j += 16) {
       std::uint32_t x[kRowTiles][4];
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) load_a(x[i], p + (at.warp_row + i * 16) * kWeightStride + j, kWeightStride);
 #pragma unroll
       for (int n = 0; n < kE / 32; n += 2) {
         std::uint32_t b[4];
-        load_b_transposed(b, v[stage] + j * kStride + at.column_warp * (kE / kColumnWarps) + n * 8, kStride);
+        load_b_transposed(b, tiles[values] + j * kStride + at.column_warp * (kE / kColumnWarps) + n * 8, kStride);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
           multiply(sums.out[i][n], x[i], b[0], b[1]);

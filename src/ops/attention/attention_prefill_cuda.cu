@@ -21,9 +21,10 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kRowWarps = 2, kRowTiles = 2;
+constexpr int kRowWarps = 2, kRowTiles = 2, kKeys = 64;
+constexpr int kHeld = 14;  // fragments of a row tile's queries in registers; the others are read for every tile
 template <int kE>
-using Block = AttentionBlock<kE, kRowWarps, kRowTiles, 2, 1>;
+using Block = AttentionBlock<kE, kRowWarps, kRowTiles, kKeys, 4, 1>;
 
 // Every thread of the block calls it.
 template <int kE>
@@ -73,31 +74,40 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
   if (first_row >= rows) return;
   const int start = a.requests.start[request], keys = start + tokens;
   const std::int32_t* const pages = a.kv.pages(a.requests.slot[request]);
-  const int last_tile = (start + (min(rows, first_row + Block<kE>::kRows) - 1) / a.group) / kTile;
+  const int last_tile = (start + (min(rows, first_row + Block<kE>::kRows) - 1) / a.group) / kKeys;
 
   const Place at = place<kRowTiles>();
+  const auto load_keys = [&](int tile) {
+    const int page[] = {pages[tile * kKeys / a.kv.page_size]}, to = tile % 2 * 2;
+    block.load_keys(a, a.kv.k, page, g, tile, keys, to);
+    block.load_keys(a, a.kv.v, page, g, tile, keys, to + 1);
+  };
   block.load_queries(a, first, start, rows, g, first_row, 0);
-  block.load_keys(a, pages[0], g, 0, keys, 0);
+  load_keys(0);
   wait_for_copies();
   __syncthreads();
-  typename Block<kE>::Queries queries;
-  block.read_queries(queries, block.q[0], at);
+  std::uint32_t held[kRowTiles][kHeld][4];
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int e = 0; e < min(kHeld, kE / 16); ++e) block.read_query(held[i][e], at, 0, i, e);
+  }
   Sums<kE, kRowTiles> sums;
   sums.clear();
   for (int tile = 0; tile <= last_tile; ++tile) {
-    const int stage = tile % 2;
+    const int here = tile % 2 * 2;
     wait_for_copies();
     __syncthreads();  // this tile is here, and nobody reads the other any more
-    if (tile < last_tile) {
-      block.load_keys(a, pages[(tile + 1) * kTile / a.kv.page_size], g, tile + 1, keys, stage ^ 1);
-    }
-    float s[kRowTiles][2][4];
-    block.template score<kE / 16>(s, at, a.scale, tile, 0, stage, [&](std::uint32_t (&x)[4], int i, int e) {
+    if (tile < last_tile) load_keys(tile + 1);
+    typename Block<kE>::Scores s;
+    block.template score<kE / 16>(s, at, a.scale, tile, here, 0, [&](std::uint32_t (&x)[4], int i, int e) {
+      if (e >= kHeld) return block.read_query(x, at, 0, i, e);
 #pragma unroll
-      for (int c = 0; c < 4; ++c) x[c] = queries[i][e][c];
+      for (int c = 0; c < 4; ++c) x[c] = held[i][e][c];
     });
-    block.softmax(sums, s, at);
-    block.weighted_sum(sums, at, stage);
+    block.template softmax<false>(sums, s, at);
+    __syncthreads();
+    block.weighted_sum(sums, at, here + 1);
   }
   store_out<kE>(a, block, sums, at, first, rows, g, first_row);
 }

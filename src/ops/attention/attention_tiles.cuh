@@ -52,10 +52,9 @@ __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// 16 bytes to shared memory in the background, zeros when `from` is null (`any` is then not read).
-__device__ inline void copy_16(bfloat* to, const bfloat* from, const bfloat* any) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)),
-               "l"(from ? from : any), "r"(from ? 16 : 0)
+// 16 bytes to shared memory in the background; zeros, and `from` is not read, unless they exist.
+__device__ inline void copy_16(bfloat* to, const bfloat* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(exists ? 16 : 0)
                : "memory");
 }
 __device__ inline void wait_for_copies() {
@@ -89,10 +88,33 @@ __device__ inline void load_tile(bfloat* tile, int columns, bool vectors, const 
       const bool exists = from != nullptr && c < columns;
       *reinterpret_cast<uint4*>(to) = exists ? *reinterpret_cast<const uint4*>(from + c) : uint4{};
     } else if (vectors) {
-      copy_16(to, from != nullptr && c < columns ? from + c : nullptr, any);
+      const bool exists = from != nullptr && c < columns;
+      copy_16(to, exists ? from + c : any, exists);
     } else {
       for (int j = 0; j < 8; ++j) {
         to[j] = from != nullptr && c + j < columns ? from[c + j] : __ushort_as_bfloat16(0);
+      }
+    }
+  }
+}
+
+// The same for `count` rows that lie `stride` apart, zeros behind them: a few instructions a copy.
+template <int kE, int kRows, int kThreads>
+__device__ inline void load_rows(bfloat* tile, const bfloat* from, int stride, int count, int columns,
+                                 bool vectors) {
+  constexpr int kPieces = kE / 8, kStep = kThreads / kPieces;
+  static_assert(kThreads % kPieces == 0 && kRows % kStep == 0);
+  const int c = static_cast<int>(threadIdx.x) % kPieces * 8, r = static_cast<int>(threadIdx.x) / kPieces;
+  const int last = c < columns ? count - r : 0;  // of this thread's rows
+  bfloat* const to = tile + r * (kE + 8) + c;
+  from += std::int64_t{r} * stride + c;
+  if (vectors) {
+#pragma unroll
+    for (int i = 0; i < kRows; i += kStep, from += kStep * stride) copy_16(to + i * (kE + 8), from, i < last);
+  } else {
+    for (int i = 0; i < kRows; i += kStep, from += kStep * stride) {
+      for (int j = 0; j < 8; ++j) {
+        to[i * (kE + 8) + j] = i < last && c + j < columns ? from[j] : __ushort_as_bfloat16(0);
       }
     }
   }

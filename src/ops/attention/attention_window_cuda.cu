@@ -28,9 +28,9 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kLeafShift = 7, kGroupShift = 9, kWholeShift = 30;  // keys of a unit: 1 << shift
-constexpr int kLeafTiles = (1 << kLeafShift) / kTile, kGroupTiles = (1 << kGroupShift) / kTile;
+constexpr int kLeaf = 1 << kLeafShift, kGroupLeaves = 1 << (kGroupShift - kLeafShift);
 constexpr int kMostRequests = 64;
-constexpr int kMergeWarps = 2;
+constexpr int kMergeThreads = 64;
 
 // How the work is cut, for the second kernel. Unit u of request r: u - first_unit[r] = (piece of the keys * row blocks +
 // row block) * key heads + key head.
@@ -137,22 +137,26 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
   if (lane == 0) plan.cut.first_unit[count] = plan.units = before, plan.cut.shift = shift;
 }
 
-// A tile on a block's way through its units.
+// A leaf on a block's way through its units.
 template <int kRows>
 struct Cursor {
   int unit, order = -1;  // of all, and of this block
-  int request = 0, g, first_row, tile, last_tile;
-  int page;      // of the tile
-  bool entered;  // the first of its unit
+  int request = 0, g, first_row, leaf, last_leaf;
+  int pages[kLeaf / kPageUnit];  // of the leaf
+  bool entered;                  // the first of its unit
 
   __device__ bool valid(const Plan& plan) const { return unit < plan.units; }
   // Of tokens from before the step.
-  __device__ bool older(const Plan& plan) const { return (tile + 1) * kTile <= plan.start[request]; }
-  __device__ bool ends_leaf() const { return tile == last_tile || (tile + 1) % kLeafTiles == 0; }
-  __device__ bool ends_group() const { return tile == last_tile || (tile + 1) % kGroupTiles == 0; }
+  __device__ bool older(const Plan& plan) const { return (leaf + 1) * kLeaf <= plan.start[request]; }
+  __device__ bool ends_group() const { return leaf == last_leaf || (leaf + 1) % kGroupLeaves == 0; }
 
-  __device__ void load_page(const TextAttention& a, const Plan& plan) {
-    page = __ldcg(a.kv.pages(plan.slot[request]) + tile * kTile / a.kv.page_size);
+  __device__ void find_pages(const TextAttention& a, const Plan& plan) {
+    const std::int32_t* const table = a.kv.pages(plan.slot[request]);
+    const int last_key = plan.keys(request) - 1;
+#pragma unroll
+    for (int i = 0; i < kLeaf / kPageUnit; ++i) {
+      pages[i] = __ldcg(table + min(leaf * kLeaf + i * kPageUnit, last_key) / a.kv.page_size);
+    }
   }
   __device__ void enter(const TextAttention& a, const Plan& plan) {
     ++order;
@@ -163,39 +167,40 @@ struct Cursor {
     g = rest % a.key_heads;
     first_row = rest / a.key_heads % row_blocks * kRows;
     const int piece = rest / a.key_heads / row_blocks, first_key = piece << plan.cut.shift;
-    tile = first_key / kTile;
-    last_tile = (min(plan.keys(request) - first_key, 1 << plan.cut.shift) - 1 + first_key) / kTile;
+    leaf = first_key / kLeaf;
+    last_leaf = (min(plan.keys(request) - first_key, 1 << plan.cut.shift) - 1 + first_key) / kLeaf;
     entered = true;
-    load_page(a, plan);
+    find_pages(a, plan);
   }
   __device__ void advance(const TextAttention& a, const Plan& plan) {
     entered = false;
-    if (tile == last_tile) {
+    if (leaf == last_leaf) {
       unit += static_cast<int>(gridDim.x);
       enter(a, plan);
     } else {
-      ++tile;
-      load_page(a, plan);
+      ++leaf;
+      find_pages(a, plan);
     }
   }
 };
 
-template <int kE, int kRowWarps, int kRowTiles, int kStages>
-struct WindowBlock : AttentionBlock<kE, kRowWarps, kRowTiles, kStages, kStages> {
-  using Block = AttentionBlock<kE, kRowWarps, kRowTiles, kStages, kStages>;
+// kTiles buffers take keys and values in turn.
+template <int kE, int kRowWarps, int kRowTiles, int kTiles>
+struct WindowBlock : AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 2> {
+  using Block = AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 2>;
   using Cursor = cuda::Cursor<Block::kRows>;
   static constexpr int kResident = sizeof(Block) > 100 * 1024 ? 1 : 2;  // blocks of a multiprocessor
 
   Plan plan;
-  Cursor tiles[kStages];  // what a stage holds
+  Cursor leaves[2];  // this and the next
 
   template <bool kNow = false>
   __device__ void load_queries(const TextAttention& a, const Cursor& c) {
     Block::template load_queries<kNow>(a, plan.first_row[c.request], plan.start[c.request],
-                                       plan.rows[c.request] * a.group, c.g, c.first_row, c.order % kStages);
+                                       plan.rows[c.request] * a.group, c.g, c.first_row, c.order % 2);
   }
-  __device__ void load_keys(const TextAttention& a, const Cursor& c, int stage) {
-    Block::load_keys(a, c.page, c.g, c.tile, plan.keys(c.request), stage);
+  __device__ void load_keys(const TextAttention& a, const Matrix<bfloat>& from, const Cursor& c, int to) {
+    Block::load_keys(a, from, c.pages, c.g, c.leaf, plan.keys(c.request), to);
   }
 
   // Leaves the result of a unit, or merges it into what the unit left before.
@@ -234,9 +239,9 @@ struct WindowBlock : AttentionBlock<kE, kRowWarps, kRowTiles, kStages, kStages> 
   }
 };
 
-template <int kE, int kRowWarps, int kRowTiles, int kStages>
+template <int kE, int kRowWarps, int kRowTiles, int kTiles>
 __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kernel(const WindowAttention a) {
-  using Block = WindowBlock<kE, kRowWarps, kRowTiles, kStages>;
+  using Block = WindowBlock<kE, kRowWarps, kRowTiles, kTiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   Block& block = *reinterpret_cast<Block*>(shared);
   const TextAttention& text = a.text;
@@ -245,30 +250,29 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   __syncthreads();
   const Plan& plan = block.plan;
 
+  // Keys of leaf i are load 2 i, its values load 2 i + 1; each is a group of copies.
   typename Block::Cursor ahead{.unit = static_cast<int>(blockIdx.x)};
   ahead.enter(text, plan);
-  int loaded = 0;
-  for (; loaded < kStages - 1 && ahead.valid(plan) && ahead.older(plan); ++loaded) {
-    if (threadIdx.x == 0) block.tiles[loaded] = ahead;
-    block.load_keys(text, ahead, loaded);
-    close_group();
-    ahead.advance(text, plan);
-  }
-  wait_for_predecessor();
-  __syncthreads();
-  for (int i = 0; i < loaded; ++i) {
-    if (block.tiles[i].entered) block.template load_queries<true>(text, block.tiles[i]);
-  }
-  const auto load_ahead = [&](int stage) {
-    if (threadIdx.x == 0) block.tiles[stage] = ahead;
+  const auto load = [&](int n, bool queries) {
+    if (n % 2 == 0 && threadIdx.x == 0) block.leaves[n / 2 % 2] = ahead;
     if (ahead.valid(plan)) {
-      if (ahead.entered) block.load_queries(text, ahead);
-      block.load_keys(text, ahead, stage);
-      ahead.advance(text, plan);
+      if (queries && n % 2 == 0 && ahead.entered) block.load_queries(text, ahead);
+      block.load_keys(text, n % 2 == 0 ? text.kv.k : text.kv.v, ahead, n % kTiles);
+      if (n % 2 == 1) ahead.advance(text, plan);
     }
     close_group();
   };
-  for (; loaded < kStages - 1; ++loaded) load_ahead(loaded);
+  const bool early = ahead.valid(plan) && ahead.older(plan);
+  if (early) {
+    for (int n = 0; n < kTiles - 1; ++n) load(n, false);
+  }
+  wait_for_predecessor();
+  if (early) {
+    __syncthreads();
+    block.template load_queries<true>(text, block.leaves[0]);
+  } else {
+    for (int n = 0; n < kTiles - 1; ++n) load(n, true);
+  }
   if (blockIdx.x == 0) {
     const int words = 2 + text.requests.count;  // of the used part of Cut
     for (int i = static_cast<int>(threadIdx.x); i < words; i += Block::kThreads) {
@@ -277,106 +281,95 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   }
 
   const Place at = place<kRowTiles>();
-  Sums<kE, kRowTiles> all, sums;
+  Sums<kE, kRowTiles> all;
   all.clear();
-  sums.clear();
-  for (int stage = 0;; stage = stage + 1 == kStages ? 0 : stage + 1) {
-    wait_for_groups<kStages - 2>();
-    __syncthreads();  // this tile is here, and nobody reads the one before any more
-    const typename Block::Cursor& here = block.tiles[stage];
+  for (int n = 0;; n += 2) {
+    wait_for_groups<kTiles - 2>();
+    __syncthreads();  // the keys are here, and nobody reads the values before them any more
+    const typename Block::Cursor& here = block.leaves[n / 2 % 2];
     if (!here.valid(plan)) break;
-    load_ahead(stage == 0 ? kStages - 1 : stage - 1);
-    float s[kRowTiles][2][4];
-    const int buffer = here.order % kStages;
-    block.template score<4>(s, at, text.scale, here.tile, buffer, stage, [&](std::uint32_t (&x)[4], int i, int e) {
-      load_a(x, block.q[buffer] + (at.warp_row + i * 16) * Block::kStride + e * 16, Block::kStride);
+    load(n + kTiles - 1, true);
+    typename Block::Scores s;
+    const int queries = here.order % 2;
+    block.template score<4>(s, at, text.scale, here.leaf, n % kTiles, queries, [&](std::uint32_t (&x)[4], int i, int e) {
+      block.read_query(x, at, queries, i, e);
     });
-    block.softmax(sums, s, at);
-    block.weighted_sum(sums, at, stage);
-    if (here.ends_leaf()) {
-      merge(all, sums);
-      sums.clear();
-    }
+    Sums<kE, kRowTiles> sums;
+    sums.clear();
+    block.template softmax<true>(sums, s, at);
+    wait_for_groups<kTiles - 2>();
+    __syncthreads();  // weights and values are here, and nobody reads the keys any more
+    load(n + kTiles, true);
+    block.weighted_sum(sums, at, (n + 1) % kTiles);
+    merge(all, sums);
     if (here.ends_group()) {
-      block.store_partial(a, all, at, here, plan.cut.shift == kWholeShift && here.tile >= kGroupTiles);
+      block.store_partial(a, all, at, here, plan.cut.shift == kWholeShift && here.leaf >= kGroupLeaves);
       all.clear();
     }
   }
 }
 
-// Grid: requests, (token, query head) by warps. A lane has kE / 32 columns.
+// Grid: requests, (token, query head) by threads, each of which has 4 columns and the weights of one column of warps.
 template <int kE, int kRows>
-__global__ __launch_bounds__(32 * kMergeWarps) void merge_kernel(const WindowAttention a) {
-  constexpr int kAhead = 4, kColumns = kE / 32;
-  using Vector = std::conditional_t<kColumns == 2, float2, float4>;
-  constexpr int kVectors = kColumns * sizeof(float) / sizeof(Vector);
+__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttention a) {
+  constexpr int kAhead = 8, kItemThreads = kE / 4, kItems = kMergeThreads / kItemThreads;
   let_successor_start();
   wait_for_predecessor();
   const TextAttention& text = a.text;
-  const int request = blockIdx.x, heads = text.key_heads * text.group, lane = static_cast<int>(threadIdx.x) % 32;
-  const int item = static_cast<int>(blockIdx.y * kMergeWarps + threadIdx.x / 32), token = item / heads;
+  const int request = blockIdx.x, heads = text.key_heads * text.group, thread = static_cast<int>(threadIdx.x);
+  const int item = static_cast<int>(blockIdx.y) * kItems + thread / kItemThreads, token = item / heads;
   const int first = text.requests.first_row[request], tokens = text.requests.first_row[request + 1] - first;
-  if (token >= tokens) return;
-  const int shift = a.partials.cut->shift, g = item % heads / text.group;
+  const int column = thread % kItemThreads * 4, start = text.requests.start[request];
+  const int shift = a.partials.cut->shift, first_unit = a.partials.cut->first_unit[request];
+  const bool exists = token < tokens;
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
-  const int pieces = ((text.requests.start[request] + token) >> shift) + 1;
-  const int unit = a.partials.cut->first_unit[request] + row / kRows * text.key_heads + g;
-  const int leaves = shift == kLeafShift ? kGroupTiles / kLeafTiles : 1;  // pieces of a group
+  const int pieces = exists ? ((start + token) >> shift) + 1 : 0;
+  const int unit = first_unit + row / kRows * text.key_heads + item % heads / text.group;
+  const int leaves = shift == kLeafShift ? kGroupLeaves : 1;  // pieces of a group
 
   struct Result {
-    float max, weights[kColumnWarps];
-    alignas(16) float out[kColumns];
-    __device__ void clear() {
-      max = kMinusInfinity;
-#pragma unroll
-      for (float& w : weights) w = 0;
-#pragma unroll
-      for (float& x : out) x = 0;
-    }
+    float max, weights;
+    float4 out;
     __device__ void merge(const Result& next) {
       if (next.max == kMinusInfinity) return;
       const MergeFactors factors = merge_factors(max, next.max);
       max = factors.max;
-#pragma unroll
-      for (int w = 0; w < kColumnWarps; ++w) weights[w] = factors(weights[w], next.weights[w]);
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) out[c] = factors(out[c], next.out[c]);
+      weights = factors(weights, next.weights);
+      out = make_float4(factors(out.x, next.out.x), factors(out.y, next.out.y), factors(out.z, next.out.z),
+                        factors(out.w, next.out.w));
     }
   };
-  Result all, of_group;
-  all.clear();
-  of_group.clear();
+  const Result nothing{kMinusInfinity, 0, make_float4(0, 0, 0, 0)};
+  const auto read = [&](int piece) {
+    if (piece >= pieces) return nothing;
+    const std::int64_t index = std::int64_t{unit + piece * row_blocks * text.key_heads} * a.partials.rows + row % kRows;
+    return Result{a.partials.maxima[index].x, reinterpret_cast<const float*>(a.partials.weights + index)[thread % 4],
+                  *reinterpret_cast<const float4*>(a.partials.out + index * kE + column)};
+  };
+  Result all = nothing, of_group = nothing, next[kAhead];
+#pragma unroll
+  for (int i = 0; i < kAhead; ++i) next[i] = read(i);
   for (int begin = 0; begin < pieces; begin += kAhead) {
-    Result next[kAhead];
+    Result here[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) here[i] = next[i], next[i] = read(begin + kAhead + i);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int piece = min(begin + i, pieces - 1);
-      const std::int64_t index =
-          std::int64_t{unit + piece * row_blocks * text.key_heads} * a.partials.rows + row % kRows;
-      next[i].max = begin + i < pieces ? a.partials.maxima[index].x : kMinusInfinity;
-      const float4 weights = a.partials.weights[index];
-      next[i].weights[0] = weights.x, next[i].weights[1] = weights.y;
-      next[i].weights[2] = weights.z, next[i].weights[3] = weights.w;
-#pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        *(reinterpret_cast<Vector*>(next[i].out) + v) =
-            *(reinterpret_cast<const Vector*>(a.partials.out + index * kE + lane * kColumns) + v);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      of_group.merge(next[i]);
+      of_group.merge(here[i]);
       if ((begin + i + 1) % leaves != 0 && begin + i + 1 < pieces) continue;
       all.merge(of_group);
-      of_group.clear();
+      of_group = nothing;
     }
   }
-  const float weights = __fadd_rn(__fadd_rn(__fadd_rn(all.weights[0], all.weights[1]), all.weights[2]), all.weights[3]);
-  bfloat* const out = text.out.row(first + token) + (item % heads) * text.head_dim;
+  float weights = __shfl_sync(~0u, all.weights, 0, 4);
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    const int e = lane * kColumns + c;
-    if (e < text.head_dim) out[e] = from_f32<bfloat>(quotient(all.out[c], weights));
+  for (int w = 1; w < kColumnWarps; ++w) weights = __fadd_rn(weights, __shfl_sync(~0u, all.weights, w, 4));
+  if (!exists) return;
+  bfloat* const out = text.out.row(first + token) + item % heads * text.head_dim + column;
+  const float sums[] = {all.out.x, all.out.y, all.out.z, all.out.w};
+#pragma unroll
+  for (int c = 0; c < 4; ++c) {
+    if (column + c < text.head_dim) out[c] = from_f32<bfloat>(quotient(sums[c], weights));
   }
 }
 
@@ -410,9 +403,9 @@ Partials partials_in(const Stream& s, int rows, std::int64_t least_units) {
           .capacity = static_cast<int>(n / rows)};
 }
 
-template <int kE, int kRowWarps, int kRowTiles, int kStages>
+template <int kE, int kRowWarps, int kRowTiles, int kTiles>
 void launch_window(Stream& s, const Attention& a) {
-  using Block = WindowBlock<kE, kRowWarps, kRowTiles, kStages>;
+  using Block = WindowBlock<kE, kRowWarps, kRowTiles, kTiles>;
   const TextAttention text = text_attention(a);
   const std::int64_t longest = a.requests.longest, rows = longest * text.group;
   const std::int64_t least_units = std::int64_t{a.requests.count} * text.key_heads * blocks(rows, Block::kRows);
@@ -427,15 +420,18 @@ void launch_window(Stream& s, const Attention& a) {
          {.blocks = static_cast<unsigned>(std::min<std::int64_t>(resident, least_units * leaves)),
           .threads = Block::kThreads,
           .shared = sizeof(Block)},
-         window_kernel<kE, kRowWarps, kRowTiles, kStages>, call);
-  const dim3 grid(static_cast<unsigned>(a.requests.count), blocks(longest * text.group * text.key_heads, kMergeWarps));
-  launch(s, "attention_window", {.blocks = grid, .threads = 32 * kMergeWarps}, merge_kernel<kE, Block::kRows>, call);
+         window_kernel<kE, kRowWarps, kRowTiles, kTiles>, call);
+  const dim3 grid(static_cast<unsigned>(a.requests.count), blocks(longest * text.group * text.key_heads, kMergeThreads / (kE / 4)));
+  launch(s, "attention_window", {.blocks = grid, .threads = kMergeThreads}, merge_kernel<kE, Block::kRows>, call);
 }
 
 template <int kE>
 void launch_window(Stream& s, const Attention& a) {
-  if (std::int64_t{a.requests.longest} * (a.q.cols / a.kv.k.cols) <= 16) {
+  const std::int64_t rows = a.requests.longest * (a.q.cols / a.kv.k.cols);
+  if (rows <= 16) {
     launch_window<kE, 1, 1, 3>(s, a);
+  } else if (rows <= 32) {
+    launch_window<kE, 2, 1, 2>(s, a);
   } else {
     launch_window<kE, 2, 2, 2>(s, a);
   }
