@@ -3,12 +3,14 @@
 // in fragments, rings of 64 records and 20 rows of inputs.
 // Bytes of a request: the checkpoint once (2 MB at 32 heads), 12.4 KB a record read or written, 41 KB a token; again the
 // checkpoint when it folds. FLOP: 4,096 an MMA, 512 MMAs a head for 16 tokens, 512 a fold. The wall is memory.
-// Plan: a block is a request and a value head, a warp 16 of its values, whose part of the checkpoint it holds in
-// registers as fragments: A of the products, accumulators of a fold. Checkpoint and records are on their way before the
-// wait for the kernel before. A thread then has 2 values of every fourth token, from the products to the output.
+// Plan: two blocks an SM take jobs, a request and a value head each; a warp has 16 of its values, whose part of the
+// checkpoint it holds in registers as fragments: A of the products, accumulators of a fold. The first checkpoint is on
+// its way before the wait for the kernel before, each later one as soon as that before it has been used.
 // Precision: C and y as two bf16 (hi, lo), everything else f32 between the rounding points. Every sum has one order: MMA
 // over k-steps ascending, hi before lo; substitution by record. A token's bits are the same at every T: all windows go
 // through the same instructions on the same operands, and columns of an MMA are independent.
+#include <algorithm>
+
 #include "ops/cuda/entries.h"
 #include "ops/cuda/mma.cuh"
 #include "ops/gdn/gdn_cuda.cuh"
@@ -23,21 +25,41 @@ constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a head
 constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
 constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and q of each
 
+// A request and a value head.
+struct Job : Cursor {
+  std::int32_t index, head, key_head;
+  bool keeps_keys;  // the heads of one key head share k and the inputs of k and q: the first writes them
+
+  Job() = default;
+  template <typename Window>
+  __device__ Job(const Window& w, int job, const Cursor& cursor) : Cursor(cursor), index(job) {
+    head = static_cast<int>(static_cast<unsigned>(job) % static_cast<unsigned>(w.value_heads));
+    key_head = head / w.group();
+    keeps_keys = head % w.group() == 0;
+    if (!sound(w.slots)) first_row = rows = slot = start = previous = 0;
+  }
+};
+
 template <typename U>
 struct Shared {
   static constexpr int kUStride = kGdnDim + 16 / static_cast<int>(sizeof(U));
-  alignas(16) bfloat k[kGdnRing][kStride];  // records by ring row, also those of the window
-  alignas(16) U u[kGdnRing][kUStride];
-  alignas(16) bfloat x[2 * kMostWindow][kStride];  // rows 2t: k, 2t + 1: q of token t of the window
-  alignas(16) bfloat v[kMostWindow][kStride];
+  // Records by ring row, also those of the window. Here and below, rows beyond the last are for tokens that fill up a
+  // tile: what they hold is of no consequence.
+  alignas(16) bfloat k[kGdnRing][kStride];
+  alignas(16) U u[kGdnRing + kQuad][kUStride];
+  alignas(16) bfloat x[2 * kMostWindow + 16][kStride];  // rows 2t: k, 2t + 1: q of token t of the window
+  alignas(16) bfloat v[kMostWindow + kQuad][kStride];
   alignas(16) bfloat o[kMostWindow][kStride];
   alignas(16) bfloat z[kMostWindow][kGdnDim];
   alignas(16) bfloat input[kPast + kMostWindow][3][kGdnDim];  // q, k, v before the convolution, from kPast tokens before
-  // a and f of a record, for token % 4, token / 4; of the block's first half, for tokens of the second, as operand B:
-  // -a and f in the rows of x, high and low part.
-  alignas(16) float weight[kGdnRing][kQuad][2 * kMostWindow / kQuad];
+  // Weights a and f, for tokens counted from the first one of the window that is in their half of a block. Of a record in
+  // the same half: for token % 4, token / 4; of the first half, for a token of the second: as operand B, rows 2 token: -a
+  // and 2 token + 1: f, high and low part.
+  alignas(16) float weight[kGdnRing + kQuad][kQuad][2 * kMostWindow / kQuad];
   alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
-  float G[kGdnRing], beta[kMostWindow];
+  float G[kGdnRing + kQuad], beta[kMostWindow + kQuad];
+  Job job[3];  // this one and the next in order, in the third the one after
+  std::int32_t numbers[5];  // of the one after the next: Cursor's
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -45,24 +67,18 @@ using State = float[kGdnDim / 16][2][4];
 
 __device__ inline int half_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kHalf); }
 
+// Read anew wherever a Worker is made: what follows from it would else sit in registers throughout, and spill others.
+__device__ inline int this_thread() {
+  int t = static_cast<int>(threadIdx.x);
+  asm volatile("" : "+r"(t));
+  return t;
+}
+
 struct Place {
-  int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  int thread = this_thread(), warp = thread / 32, lane = thread % 32;
   int group = lane / 4, part = lane % 4;  // row of a fragment, its quarter
   int value = 16 * warp + group;          // the first of the thread's values, the other is 8 further
 };
-
-__device__ inline void load_state(State& s, const float* from, const Place& at) {
-  from += at.warp * 16 * kGdnDim + 4 * at.lane;
-#pragma unroll
-  for (int i = 0; i < kGdnDim / 16; ++i) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float4 v = load_once(from + i * 256 + half * 128);
-      s[i][0][2 * half] = v.x, s[i][0][2 * half + 1] = v.y;
-      s[i][1][2 * half] = v.z, s[i][1][2 * half + 1] = v.w;
-    }
-  }
-}
 
 __device__ inline void store_state(const State& s, float* to, const Place& at) {
   to += at.warp * 16 * kGdnDim + 4 * at.lane;
@@ -76,64 +92,79 @@ __device__ inline void store_state(const State& s, float* to, const Place& at) {
   }
 }
 
-// One block's work: request and value head.
+// What a block does.
 template <typename U, int kTiles>  // of 4 tokens
-struct Item {
+struct Worker {
   using W = Window<bfloat, U>;
   using Memory = Shared<U>;
 
   const W& w;
   Memory& m;
   const Place at;
-  const int head, key_head;
-  const bool keeps_keys;  // the heads of one key head share k and the inputs of k and q: the first writes them
+  const int thread = at.thread;
 
-  __device__ Item(const W& window, Memory& memory, int h)
-      : w(window), m(memory), head(h), key_head(h / window.group()), keeps_keys(h % window.group() == 0) {}
+  __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
 
+  __device__ Job job(int index, int jobs) const {
+    return {w, index, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
+  }
   // The column in qkv of the head's q, k or v.
-  __device__ int column(int part) const {
-    return part == 2 ? (2 * w.key_heads + head) * kGdnDim : (part * w.key_heads + key_head) * kGdnDim;
+  __device__ int column(const Job& c, int part) const {
+    return part == 2 ? (2 * w.key_heads + c.head) * kGdnDim : (part * w.key_heads + c.key_head) * kGdnDim;
   }
 
-  // Checkpoint, records and past inputs, all in the background.
-  __device__ void load_past(const Cursor& c, State& s) const {
-    load_state(s, w.state_of(c.slot, head), at);
-    const int tid = static_cast<int>(threadIdx.x), base = c.base(), records = c.start - base;
+  // What follows is copied in the background. First what was there before this step: the checkpoint,
+  __device__ void load_state(const Job& c, State& s) const {
+    if (c.rows == 0) return;
+    const float* from = w.state_of(c.slot, c.head) + at.warp * 16 * kGdnDim + 4 * at.lane;
+#pragma unroll
+    for (int i = 0; i < kGdnDim / 16; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 v = load_once(from + i * 256 + half * 128);
+        s[i][0][2 * half] = v.x, s[i][0][2 * half + 1] = v.y;
+        s[i][1][2 * half] = v.z, s[i][1][2 * half + 1] = v.w;
+      }
+    }
+  }
+  // the records,
+  __device__ void load_records(const Job& c) const {
+    const int base = c.base(), records = c.start - base;
     constexpr int kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
 #pragma unroll 1
-    for (int i = tid; i < records * kOfRecord; i += kThreads) {
+    for (int i = thread; i < records * kOfRecord; i += kThreads) {
       const int t = base + i / kOfRecord, piece = i % kOfRecord, row = ring_index(t);
       const std::int64_t from = w.ring_row(c.slot, t);
       if (piece < kPieces) {
-        copy_async<16>(&m.k[row][piece * 8], w.ring_k.row(from) + key_head * kGdnDim + piece * 8);
+        copy_async<16>(&m.k[row][piece * 8], w.ring_k.row(from) + c.key_head * kGdnDim + piece * 8);
       } else {
         const int e = (piece - kPieces) * 16 / static_cast<int>(sizeof(U));
-        copy_async<16>(&m.u[row][e], w.ring_u.row(from) + head * kGdnDim + e);
+        copy_async<16>(&m.u[row][e], w.ring_u.row(from) + c.head * kGdnDim + e);
       }
     }
-    if (tid < records) copy_async<4>(&m.G[ring_index(base + tid)], w.ring_g.row(w.ring_row(c.slot, base + tid)) + head);
-    if (tid < kPast * 3 * kPieces) {
-      const int part = tid / kPieces % 3, i = tid / kPieces / 3, e = tid % kPieces * 8;
-      copy_async<16>(&m.input[i][part][e], conv_row(c, i - kPast) + column(part) + e);
+    if (thread < records) {
+      copy_async<4>(&m.G[ring_index(base + thread)], w.ring_g.row(w.ring_row(c.slot, base + thread)) + c.head);
     }
   }
-
-  // Where the input of token i of the window stands in the ring; those before it too.
-  __device__ bfloat* conv_row(const Cursor& c, int i) const {
-    return w.conv.row(std::int64_t{c.slot} * kConvRows + static_cast<unsigned>(c.start + i + kPast) % kConvRows);
+  // the inputs of the tokens before;
+  __device__ void load_past(const Job& c) const {
+    if (thread >= kPast * 3 * kPieces || c.rows == 0) return;
+    const int part = thread / kPieces % 3, i = thread / kPieces / 3, e = thread % kPieces * 8;
+    copy_async<16>(&m.input[i][part][e], conv_row(c, i - kPast) + column(c, part) + e);
   }
-
-  // The window's rows, in the background where they are aligned; a thread copies the part of z that it reads itself.
-  __device__ void load_rows(const Cursor& c) const {
+  // then what the kernel before left: the window's inputs,
+  __device__ void load_inputs(const Job& c) const {
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < c.rows * 3 * kPieces; i += kThreads) {
+    for (int i = thread; i < c.rows * 3 * kPieces; i += kThreads) {
       const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
-      copy<16>(&m.input[kPast + row][part][e], w.qkv.row(c.first_row + row) + column(part) + e);
+      copy<16>(&m.input[kPast + row][part][e], w.qkv.row(c.first_row + row) + column(c, part) + e);
     }
+  }
+  // and the part of z that this thread reads itself.
+  __device__ void load_z(const Job& c) const {
 #pragma unroll 1
     for (int token = at.warp; token < c.rows; token += kWarps) {
-      copy<8>(m.z[token] + 4 * at.lane, w.z.row(c.first_row + token) + head * kGdnDim + 4 * at.lane);
+      copy<8>(m.z[token] + 4 * at.lane, w.z.row(c.first_row + token) + c.head * kGdnDim + 4 * at.lane);
     }
   }
   template <int kBytes>
@@ -142,16 +173,32 @@ struct Item {
 #pragma unroll
     for (int j = 0; j < kBytes / 2; ++j) to[j] = from[j];
   }
+  // The numbers of a job, for later.
+  __device__ void load_numbers(int index, int jobs) const {
+    if (thread >= 5 || index >= jobs) return;
+    const int request = index / w.value_heads;
+    const std::int32_t* const from[] = {w.first_row + request, w.first_row + request + 1, w.slot + request,
+                                        w.generated + request, w.previous + request};
+#pragma unroll
+    for (int i = 0; i < 5; ++i) {
+      if (thread == i) copy_async<4>(&m.numbers[i], from[i]);
+    }
+  }
+
+  // Where the input of token i of the window stands in the ring; those before it too.
+  __device__ bfloat* conv_row(const Job& c, int i) const {
+    return w.conv.row(std::int64_t{c.slot} * kConvRows + static_cast<unsigned>(c.start + i + kPast) % kConvRows);
+  }
 
   // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring. Tokens after the window,
   // up to a multiple of 4, get what happens to lie there.
-  __device__ void convolve(const Cursor& c) const {
+  __device__ void convolve(const Job& c) const {
     constexpr int kPairs = kGdnDim / 2;
 #pragma unroll 1
-    for (int unit = static_cast<int>(threadIdx.x); unit < 3 * kPairs * kTiles; unit += kThreads) {
+    for (int unit = thread; unit < 3 * kPairs * kTiles; unit += kThreads) {
       const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
       if (first >= c.rows) break;
-      const float* taps = w.conv1d + (column(part) + e) * kTaps;
+      const float* taps = w.conv1d + (column(c, part) + e) * kTaps;
       const float4 low = *reinterpret_cast<const float4*>(taps), high = *reinterpret_cast<const float4*>(taps + kTaps);
       const float tap[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
       std::uint32_t x[kPast + kQuad];
@@ -171,24 +218,25 @@ struct Item {
       }
     }
 #pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < c.rows * 3 * kPieces; i += kThreads) {
+    for (int i = thread; i < c.rows * 3 * kPieces; i += kThreads) {
       const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
-      if (part < 2 && !keeps_keys) continue;
-      *reinterpret_cast<uint4*>(conv_row(c, row) + column(part) + e) =
+      if (part < 2 && !c.keeps_keys) continue;
+      *reinterpret_cast<uint4*>(conv_row(c, row) + column(c, part) + e) =
           *reinterpret_cast<const uint4*>(&m.input[kPast + row][part][e]);
     }
   }
 
   // a and b of the token of a lane.
-  __device__ float2 load_gates(const Cursor& c) const {
-    const std::int64_t row = c.first_row + min(at.lane, c.rows - 1);
-    return {to_f32(w.a.row(row)[head]), to_f32(w.b.row(row)[head])};
+  __device__ float2 load_gates(const Job& c) const {
+    if (at.lane >= c.rows) return {};
+    const std::int64_t row = c.first_row + at.lane;
+    return {to_f32(w.a.row(row)[c.head]), to_f32(w.b.row(row)[c.head])};
   }
 
   // G and beta, by one warp: a lane has a token. The sum is serial.
-  __device__ void gates(const Cursor& c, float2 ab) const {
+  __device__ void gates(const Job& c, float2 ab) const {
     const int t = c.start + at.lane;
-    const float g = log_decay(ab.x, w.A_log[head], w.dt_bias[head]), beta = sigmoid(ab.y);
+    const float g = log_decay(ab.x, w.A_log[c.head], w.dt_bias[c.head]), beta = sigmoid(ab.y);
     float sum = block_of(c.start) * L == c.start ? 0.0f : m.G[ring_index(c.start - 1)];
     float mine = 0;
 #pragma unroll
@@ -200,11 +248,11 @@ struct Item {
     if (at.lane >= c.rows) return;
     m.G[ring_index(t)] = mine;
     m.beta[at.lane] = beta;
-    w.ring_g.row(w.ring_row(c.slot, t))[head] = mine;
+    w.ring_g.row(w.ring_row(c.slot, t))[c.head] = mine;
   }
 
   // k and q normalised, q scaled, both rounded; a warp a row.
-  __device__ void normalise(const Cursor& c) const {
+  __device__ void normalise(const Job& c) const {
 #pragma unroll 1
     for (int r = at.warp; r < 2 * c.rows; r += kWarps) {
       uint2* row = reinterpret_cast<uint2*>(m.x[r] + 4 * at.lane);
@@ -221,14 +269,14 @@ struct Item {
       if (r % 2 == 1) continue;
       const int t = c.start + r / 2;
       *reinterpret_cast<uint2*>(m.k[ring_index(t)] + 4 * at.lane) = y;
-      if (keeps_keys) {
-        *reinterpret_cast<uint2*>(w.ring_k.row(w.ring_row(c.slot, t)) + key_head * kGdnDim + 4 * at.lane) = y;
+      if (c.keeps_keys) {
+        *reinterpret_cast<uint2*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim + 4 * at.lane) = y;
       }
     }
   }
 
   // The weights of 16 records, half a block, for 8 tokens: one warp.
-  __device__ void weigh(const Cursor& c, int tokens, int first_record) const {
+  __device__ void weigh(const Job& c, int tokens, int first_record) const {
     float dots[2][4] = {};
 #pragma unroll
     for (int i = 0; i < kGdnDim / 16; ++i) {
@@ -241,8 +289,9 @@ struct Item {
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
       const int token = tokens + at.group / 2 + 4 * row, t = c.start + token, query = at.group % 2;
-      if (token >= c.rows || block_of(t) != block_of(first_record)) continue;
-      const bool early = half_of(t) != half_of(first_record);
+      if (token >= c.rows || block_of(t) != block_of(first_record) || half_of(t) < half_of(first_record)) continue;
+      const bool early = half_of(t) > half_of(first_record);
+      const int place = half_of(t) == half_of(c.start) ? token : t % kHalf;
       const float G = m.G[ring_index(t)], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -254,18 +303,18 @@ struct Item {
         if (early) {
           std::uint32_t hi, lo;
           split(query ? weight[0] : -weight[0], query ? weight[1] : -weight[1], hi, lo);
-          *reinterpret_cast<std::uint32_t*>(&m.early[0][2 * token + query][j & (kHalf - 1)]) = hi;
-          *reinterpret_cast<std::uint32_t*>(&m.early[1][2 * token + query][j & (kHalf - 1)]) = lo;
+          *reinterpret_cast<std::uint32_t*>(&m.early[0][2 * place + query][j & (kHalf - 1)]) = hi;
+          *reinterpret_cast<std::uint32_t*>(&m.early[1][2 * place + query][j & (kHalf - 1)]) = lo;
           continue;
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {  // later ones are stale
-          if (j + i < t + query) m.weight[ring_index(j + i)][token % kQuad][token / kQuad * 2 + query] = weight[i];
+          if (j + i < t + query) m.weight[ring_index(j + i)][place % kQuad][place / kQuad * 2 + query] = weight[i];
         }
       }
     }
   }
-  __device__ void weigh_all(const Cursor& c) const {
+  __device__ void weigh_all(const Job& c) const {
     constexpr int kEights = (kTiles + 1) / 2;  // of tokens
     const int tokens = at.warp % kEights * 8, sixteen = at.warp / kEights;
     const int first = block_of(c.start) * L + kHalf * sixteen;  // the third are in the next block
@@ -325,8 +374,8 @@ struct Item {
     }
   }
 
-  // h[n]: what s says to key and query of token 4 n + part: [0], [1], and of the value 8 further [2], [3].
-  __device__ void multiply_state(const State& s, float (&h)[kTiles][4]) const {
+  // h[n]: what s says to key and query of token begin + 4 n + part: [0], [1], and of the value 8 further [2], [3].
+  __device__ void multiply_state(const State& s, int begin, int count, float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) h[n][0] = h[n][1] = h[n][2] = h[n][3] = 0;
 #pragma unroll
@@ -336,8 +385,9 @@ struct Item {
       for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
+        if (kQuad * n >= count) continue;
         std::uint32_t b[4];
-        load_b(b, m.x[8 * n] + 16 * i, kStride);
+        load_b(b, m.x[2 * begin + 8 * n] + 16 * i, kStride);
         multiply(h[n], hi, b[0], b[1]);
         multiply(h[n], lo, b[0], b[1]);
         if constexpr (kTiles > 1) {
@@ -348,15 +398,16 @@ struct Item {
     }
   }
 
-  // What the checkpoint contributes to u and o of every token.
-  __device__ void begin_sums(int start, float (&h)[kTiles][4]) const {
+  // What the checkpoint contributes to u and o of every token. `row`: ring row of the first.
+  __device__ void begin_sums(int begin, int count, int row, float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
+      if (kQuad * n >= count) break;
       const int token = kQuad * n + at.part;
-      const float decay = expf(m.G[ring_index(start + token)]), beta = m.beta[token];
+      const float decay = expf(m.G[row + token]), beta = m.beta[begin + token];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const float v = to_f32(m.v[token][at.value + 8 * r]);
+        const float v = to_f32(m.v[begin + token][at.value + 8 * r]);
         h[n][2 * r] = __fmul_rn(beta, __fmaf_rn(-decay, h[n][2 * r], v));
         h[n][2 * r + 1] = __fmul_rn(decay, h[n][2 * r + 1]);
       }
@@ -385,46 +436,47 @@ struct Item {
   }
 
   // All tokens, half a block at a time: the rest of the half that the first is in, then what is left, at most the next.
-  __device__ void solve(const Cursor& c, State& s) const {
-    int begin = 0;
+  // The checkpoint of the next job is on its way as soon as this one's has been used.
+  __device__ void solve(const Job& c, const Job& next, State& s) const {
+    if (c.rows == 0) load_state(next, s);
 #pragma unroll 1
-    do {
-      int start = c.start;
-      asm volatile("" : "+r"(start));  // the rows of tokens are computed anew, or they would take a register each
-      const int t = start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - start);
+    for (int begin = 0; begin < c.rows;) {
+      const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
+      const int count = static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(end - begin)));  // a uniform register
       if (begin == 0 ? c.folds() : block_of(t) * L == t) {
         fold(s, t - L);
-        if (begin == 0) store_state(s, w.state_of(c.slot, head), at);
+        if (begin == 0) store_state(s, w.state_of(c.slot, c.head), at);
       }
       float h[kTiles][4];
-      multiply_state(s, h);
-      begin_sums(start, h);
+      multiply_state(s, begin, count, h);
+      if (end == c.rows) load_state(next, s);
+      const int row = ring_index(t);  // a half is in one piece
+      begin_sums(begin, count, row, h);
       if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
-      for (int j = half; j < t; ++j) {
-        const int row = ring_index(j);
-        apply(h, row, to_f32(m.u[row][at.value]), to_f32(m.u[row][at.value + 8]), 0, -1);
+#pragma unroll 2
+      for (int j = ring_index(half); j < row; ++j) {
+        apply(h, j, to_f32(m.u[j][at.value]), to_f32(m.u[j][at.value + 8]), 0, -1);
       }
-      const unsigned todo = (1u << end) - (1u << begin);
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
+        if (kQuad * n >= count) break;
 #pragma unroll
         for (int part = 0; part < kQuad; ++part) {
-          if ((todo >> (kQuad * n + part) & 1) == 0) continue;
-          const int row = ring_index(start + kQuad * n + part);
           float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
-          store_update(u, row);
-          apply(h, row, u[0], u[1], n, part);
+          store_update(u, row + kQuad * n + part);
+          apply(h, row + kQuad * n + part, u[0], u[1], n, part);
         }
       }
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const int token = kQuad * n + at.part;
-        if ((todo >> token & 1) == 0) continue;
-        m.o[token][at.value] = from_f32<bfloat>(h[n][1]), m.o[token][at.value + 8] = from_f32<bfloat>(h[n][3]);
+        if (token >= count) break;
+        bfloat* o = m.o[begin + token] + at.value;
+        o[0] = from_f32<bfloat>(h[n][1]), o[8] = from_f32<bfloat>(h[n][3]);
       }
       __syncwarp();  // u, before it is read as an operand
       begin = end;
-    } while (begin < c.rows);
+    }
   }
 
   // Rounds the thread's two updates and keeps them; four threads have the same.
@@ -462,17 +514,21 @@ struct Item {
     }
   }
 
-  __device__ void store_updates(const Cursor& c) const {
+  __device__ void store_updates(const Job& c) const {
     constexpr int kPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfPiece = 16 / static_cast<int>(sizeof(U));
-    for (int i = static_cast<int>(threadIdx.x); i < c.rows * kPieces; i += kThreads) {
+    for (int i = thread; i < c.rows * kPieces; i += kThreads) {
       const int t = c.start + i / kPieces, e = i % kPieces * kOfPiece;
-      *reinterpret_cast<uint4*>(w.ring_u.row(w.ring_row(c.slot, t)) + head * kGdnDim + e) =
+      *reinterpret_cast<uint4*>(w.ring_u.row(w.ring_row(c.slot, t)) + c.head * kGdnDim + e) =
           *reinterpret_cast<const uint4*>(&m.u[ring_index(t)][e]);
     }
   }
 
+  __device__ void store_outputs(const Job& c) const {
+#pragma unroll 1
+    for (int token = at.warp; token < c.rows; token += kWarps) store_output(c, token);
+  }
   // Gated norm; a warp a token, a lane 4 values.
-  __device__ void store_output(const Cursor& c, int token) const {
+  __device__ void store_output(const Job& c, int token) const {
     const uint2 o = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
     const uint2 gate = *reinterpret_cast<const uint2*>(m.z[token] + 4 * at.lane);
     const float x[4] = {low_of(o.x), high_of(o.x), low_of(o.y), high_of(o.y)};
@@ -486,7 +542,7 @@ struct Item {
     float y[4];
 #pragma unroll
     for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), quick_silu(z[j]));
-    bfloat* out = w.out.row(c.first_row + token) + head * kGdnDim + 4 * at.lane;
+    bfloat* out = w.out.row(c.first_row + token) + c.head * kGdnDim + 4 * at.lane;
     if (w.vectors) {
       *reinterpret_cast<uint2*>(out) = {pack(y[0], y[1]), pack(y[2], y[3])};
     } else {
@@ -496,50 +552,79 @@ struct Item {
   }
 };
 
+// Jobs blockIdx, + gridDim, + 2 gridDim, ... While one is worked on, what the next needs is on its way.
 template <typename U, int kTiles>
-__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w) {
+__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs) {
   extern __shared__ __align__(16) unsigned char shared[];
-  const Item<U, kTiles> item(w, *reinterpret_cast<Shared<U>*>(shared), static_cast<int>(blockIdx.x));
+  Shared<U>& m = *reinterpret_cast<Shared<U>*>(shared);
+  using Work = Worker<U, kTiles>;
+  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
   let_successor_start();
-  // The pools of a slot were last written a step ago. The cursors are of this step, but a chain of small kernels that
-  // all started early may not have written them yet: what they say is only believed when it is still so after the wait.
+  // The pools of a slot were last written a step ago. The numbers of the requests are of this step, but a chain of small
+  // kernels that all started early may not have written them yet: they are only believed if they are so after the wait.
   State s;
-  Cursor c(w, static_cast<int>(blockIdx.y));
-  for (;;) {
-    if (c.sound(w.slots)) item.load_past(c, s);
+  {
+    const Work worker(w, m);
+    const Job guess = worker.job(first, jobs);
+    worker.load_state(guess, s), worker.load_records(guess), worker.load_past(guess);
     wait_for_predecessor();
-    const Cursor now(w, static_cast<int>(blockIdx.y));
-    const bool same = now == c;
-    c = now;
-    if (c.sound(w.slots)) item.load_rows(c);
+    worker.load_inputs(guess), worker.load_z(guess), worker.load_numbers(first + 2 * step, jobs);
+    if (worker.thread < 2) m.job[worker.thread] = worker.job(first + worker.thread * step, jobs);
     wait_for_copies();
-    if (__syncthreads_and(same)) break;
+    __syncthreads();
+    const Job& c = m.job[0];
+    if (!__syncthreads_and(c == guess)) {
+      worker.load_state(c, s), worker.load_records(c), worker.load_past(c), worker.load_inputs(c), worker.load_z(c);
+      wait_for_copies();
+      __syncthreads();
+    }
   }
-  if (!c.sound(w.slots)) return;
-  const float2 ab = item.load_gates(c);
-  item.convolve(c);
-  __syncthreads();
-  if (item.at.warp == kWarps - 1) item.gates(c, ab);
-  item.normalise(c);
-  __syncthreads();
-  item.weigh_all(c);
-  __syncthreads();
-  item.solve(c, s);
-  wait_for_copies();
-  __syncthreads();
-  item.store_updates(c);
 #pragma unroll 1
-  for (int token = item.at.warp; token < c.rows; token += kWarps) item.store_output(c, token);
+  for (int i = 0;; i = i == 2 ? 0 : i + 1) {
+    const Job& c = m.job[i];
+    const Job& next = m.job[i == 2 ? 0 : i + 1];
+    const float2 ab = Work(w, m).load_gates(c);
+    Work(w, m).convolve(c);
+    wait_for_copies();  // records and z
+    __syncthreads();
+    Work(w, m).load_past(next), Work(w, m).load_inputs(next);
+    if (threadIdx.x / 32 == kWarps - 1) Work(w, m).gates(c, ab);
+    Work(w, m).normalise(c);
+    __syncthreads();
+    Work(w, m).weigh_all(c);
+    if (threadIdx.x == 0) {
+      const std::int32_t* n = m.numbers;
+      const int later = next.index + step;
+      m.job[i == 0 ? 2 : i - 1] = {w, later, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+    }
+    __syncthreads();
+    Work(w, m).solve(c, next, s);
+    __syncthreads();
+    Work(w, m).store_updates(c);
+    Work(w, m).store_outputs(c);
+    if (next.index >= jobs) return;
+    wait_for_copies();  // inputs
+    __syncthreads();
+    Work(w, m).load_records(next), Work(w, m).load_z(next), Work(w, m).load_numbers(next.index + 2 * step, jobs);
+  }
 }
 
 [[noreturn]] void fail(const std::string& message) { throw Error(ErrorCode::internal, "gdn_window: " + message); }
 
+int multiprocessors() {
+  int device = 0, count = 0;
+  check(cudaGetDevice(&device), "gdn_window");
+  check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device), "gdn_window");
+  return count;
+}
+
 template <typename U, int kTiles>
 void launch_window(Stream& s, const GdnWindow& a) {
-  const Grid grid{.blocks = dim3(static_cast<unsigned>(a.shape.value_heads), static_cast<unsigned>(a.requests.count)),
+  const int jobs = a.requests.count * a.shape.value_heads;
+  const Grid grid{.blocks = dim3(static_cast<unsigned>(std::min(jobs, 2 * multiprocessors()))),
                   .threads = kThreads,
                   .shared = sizeof(Shared<U>)};
-  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a));
+  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs);
 }
 
 template <typename U>
