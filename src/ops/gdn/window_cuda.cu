@@ -23,6 +23,7 @@ constexpr int kThreads = 256, kWarps = 8;
 constexpr int kTaps = 4, kPast = kTaps - 1, kConvRows = gdn_conv_rows(kTaps);
 constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a head
 constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
+constexpr int kRows = kThreads / kPieces;  // of a head that all threads copy at once
 constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and q of each
 
 // A request and a value head.
@@ -41,8 +42,11 @@ struct Job : Cursor {
 };
 
 template <typename U>
+constexpr int kOf16 = 16 / static_cast<int>(sizeof(U));  // elements of 16 bytes
+
+template <typename U>
 struct Shared {
-  static constexpr int kUStride = kGdnDim + 16 / static_cast<int>(sizeof(U));
+  static constexpr int kUStride = kGdnDim + kOf16<U>;
   // Records by ring row, also those of the window. Here and below, rows beyond the last are for tokens that fill up a
   // tile: what they hold is of no consequence.
   alignas(16) bfloat k[kGdnRing][kStride];
@@ -52,6 +56,7 @@ struct Shared {
   alignas(16) bfloat o[kMostWindow][kStride];
   alignas(16) bfloat z[kMostWindow][kGdnDim];
   alignas(16) bfloat input[kPast + kMostWindow][3][kGdnDim];  // q, k, v before the convolution, from kPast tokens before
+  alignas(16) float taps[3][kGdnDim][kTaps];
   // Weights a and f, for tokens counted from the first one of the window that is in their half of a block. Of a record in
   // the same half: for token % 4, token / 4; of the first half, for a token of the second: as operand B, rows 2 token: -a
   // and 2 token + 1: f, high and low part.
@@ -74,10 +79,19 @@ __device__ inline int this_thread() {
   return t;
 }
 
+// The sum over kLanes neighbouring lanes, the same bits in each.
+template <int kLanes>
+__device__ inline float lane_sum(float x) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) x = __fadd_rn(x, __shfl_xor_sync(~0u, x, offset));
+  return x;
+}
+
 struct Place {
   int thread = this_thread(), warp = thread / 32, lane = thread % 32;
   int group = lane / 4, part = lane % 4;  // row of a fragment, its quarter
   int value = 16 * warp + group;          // the first of the thread's values, the other is 8 further
+  int row = thread / kPieces, piece = thread % kPieces * 8;  // where all copy rows of a head, 16 bytes each
 };
 
 __device__ inline void store_state(const State& s, float* to, const Place& at) {
@@ -101,7 +115,6 @@ struct Worker {
   const W& w;
   Memory& m;
   const Place at;
-  const int thread = at.thread;
 
   __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
 
@@ -130,58 +143,60 @@ struct Worker {
   // the records,
   __device__ void load_records(const Job& c) const {
     const int base = c.base(), records = c.start - base;
-    constexpr int kUPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfRecord = kPieces + kUPieces;
 #pragma unroll 1
-    for (int i = thread; i < records * kOfRecord; i += kThreads) {
-      const int t = base + i / kOfRecord, piece = i % kOfRecord, row = ring_index(t);
-      const std::int64_t from = w.ring_row(c.slot, t);
-      if (piece < kPieces) {
-        copy_async<16>(&m.k[row][piece * 8], w.ring_k.row(from) + c.key_head * kGdnDim + piece * 8);
-      } else {
-        const int e = (piece - kPieces) * 16 / static_cast<int>(sizeof(U));
-        copy_async<16>(&m.u[row][e], w.ring_u.row(from) + c.head * kGdnDim + e);
-      }
+    for (int i = at.row; i < records; i += kRows) {
+      const int row = ring_index(base + i);
+      const std::int64_t from = std::int64_t{c.slot} * kGdnRing + row;
+      copy_async<16>(&m.k[row][at.piece], w.ring_k.row(from) + c.key_head * kGdnDim + at.piece);
+      const U* u = w.ring_u.row(from) + c.head * kGdnDim + at.piece;
+#pragma unroll
+      for (int e = 0; e < 8; e += kOf16<U>) copy_async<16>(&m.u[row][at.piece + e], u + e);
     }
-    if (thread < records) {
-      copy_async<4>(&m.G[ring_index(base + thread)], w.ring_g.row(w.ring_row(c.slot, base + thread)) + c.head);
+    if (at.thread < records) {
+      const int row = ring_index(base + at.thread);
+      copy_async<4>(&m.G[row], w.ring_g.row(std::int64_t{c.slot} * kGdnRing + row) + c.head);
     }
   }
-  // the inputs of the tokens before;
+  // the inputs of the tokens before, and the taps;
   __device__ void load_past(const Job& c) const {
-    if (thread >= kPast * 3 * kPieces || c.rows == 0) return;
-    const int part = thread / kPieces % 3, i = thread / kPieces / 3, e = thread % kPieces * 8;
-    copy_async<16>(&m.input[i][part][e], conv_row(c, i - kPast) + column(c, part) + e);
+    if (c.rows == 0) return;
+    if (at.row < kPast) {
+      const bfloat* from = conv_row(c, at.row - kPast) + at.piece;
+#pragma unroll
+      for (int part = 0; part < 3; ++part) copy_async<16>(&m.input[at.row][part][at.piece], from + column(c, part));
+    }
+    if (at.thread < kGdnDim) {
+#pragma unroll
+      for (int part = 0; part < 3; ++part) {
+        copy_async<16>(m.taps[part][at.thread], w.conv1d + (column(c, part) + at.thread) * kTaps);
+      }
+    }
   }
   // then what the kernel before left: the window's inputs,
   __device__ void load_inputs(const Job& c) const {
-#pragma unroll 1
-    for (int i = thread; i < c.rows * 3 * kPieces; i += kThreads) {
-      const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
-      copy<16>(&m.input[kPast + row][part][e], w.qkv.row(c.first_row + row) + column(c, part) + e);
-    }
-  }
-  // and the part of z that this thread reads itself.
-  __device__ void load_z(const Job& c) const {
-#pragma unroll 1
-    for (int token = at.warp; token < c.rows; token += kWarps) {
-      copy<8>(m.z[token] + 4 * at.lane, w.z.row(c.first_row + token) + c.head * kGdnDim + 4 * at.lane);
-    }
-  }
-  template <int kBytes>
-  __device__ void copy(bfloat* to, const bfloat* from) const {
-    if (w.vectors) return copy_async<kBytes>(to, from);
+    if (at.row >= c.rows) return;
+    const bfloat* from = w.qkv.row(c.first_row + at.row) + at.piece;
 #pragma unroll
-    for (int j = 0; j < kBytes / 2; ++j) to[j] = from[j];
+    for (int part = 0; part < 3; ++part) copy(&m.input[kPast + at.row][part][at.piece], from + column(c, part));
   }
-  // The numbers of a job, for later.
+  // z, of which a thread copies what it reads itself,
+  __device__ void load_z(const Job& c) const {
+    if (at.row < c.rows) copy(m.z[at.row] + at.piece, w.z.row(c.first_row + at.row) + c.head * kGdnDim + at.piece);
+  }
+  __device__ void copy(bfloat* to, const bfloat* from) const {
+    if (w.vectors) return copy_async<16>(to, from);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) to[j] = from[j];
+  }
+  // and the numbers of a job.
   __device__ void load_numbers(int index, int jobs) const {
-    if (thread >= 5 || index >= jobs) return;
+    if (at.thread >= 5 || index >= jobs) return;
     const int request = index / w.value_heads;
     const std::int32_t* const from[] = {w.first_row + request, w.first_row + request + 1, w.slot + request,
                                         w.generated + request, w.previous + request};
 #pragma unroll
     for (int i = 0; i < 5; ++i) {
-      if (thread == i) copy_async<4>(&m.numbers[i], from[i]);
+      if (at.thread == i) copy_async<4>(&m.numbers[i], from[i]);
     }
   }
 
@@ -190,16 +205,16 @@ struct Worker {
     return w.conv.row(std::int64_t{c.slot} * kConvRows + static_cast<unsigned>(c.start + i + kPast) % kConvRows);
   }
 
-  // q, k and v of the window after convolution and SiLU, rounded; their inputs go to the ring. Tokens after the window,
-  // up to a multiple of 4, get what happens to lie there.
+  // q, k and v of the window after convolution and SiLU, rounded, by all warps but the last. Tokens after the window, up
+  // to a multiple of 4, get what happens to lie there.
   __device__ void convolve(const Job& c) const {
     constexpr int kPairs = kGdnDim / 2;
 #pragma unroll 1
-    for (int unit = thread; unit < 3 * kPairs * kTiles; unit += kThreads) {
+    for (int unit = at.thread; unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
       const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
       if (first >= c.rows) break;
-      const float* taps = w.conv1d + (column(c, part) + e) * kTaps;
-      const float4 low = *reinterpret_cast<const float4*>(taps), high = *reinterpret_cast<const float4*>(taps + kTaps);
+      const float4 low = *reinterpret_cast<const float4*>(m.taps[part][e]);
+      const float4 high = *reinterpret_cast<const float4*>(m.taps[part][e + 1]);
       const float tap[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
       std::uint32_t x[kPast + kQuad];
 #pragma unroll
@@ -217,27 +232,32 @@ struct Worker {
         *reinterpret_cast<std::uint32_t*>(to + i * step) = pack(quick_silu(sum[0]), quick_silu(sum[1]));
       }
     }
-#pragma unroll 1
-    for (int i = thread; i < c.rows * 3 * kPieces; i += kThreads) {
-      const int row = i / (3 * kPieces), part = i / kPieces % 3, e = i % kPieces * 8;
+  }
+  __device__ void store_inputs(const Job& c) const {
+    if (at.row >= c.rows) return;
+    bfloat* to = conv_row(c, at.row) + at.piece;
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
       if (part < 2 && !c.keeps_keys) continue;
-      *reinterpret_cast<uint4*>(conv_row(c, row) + column(c, part) + e) =
-          *reinterpret_cast<const uint4*>(&m.input[kPast + row][part][e]);
+      *reinterpret_cast<uint4*>(to + column(c, part)) =
+          *reinterpret_cast<const uint4*>(&m.input[kPast + at.row][part][at.piece]);
     }
   }
 
-  // a and b of the token of a lane.
-  __device__ float2 load_gates(const Job& c) const {
+  // What gates() takes from memory: a and b of the token of a lane, G of the token before the window.
+  __device__ float3 load_gates(const Job& c) const {
     if (at.lane >= c.rows) return {};
     const std::int64_t row = c.first_row + at.lane;
-    return {to_f32(w.a.row(row)[c.head]), to_f32(w.b.row(row)[c.head])};
+    const bool first = block_of(c.start) * L == c.start;
+    return {to_f32(w.a.row(row)[c.head]), to_f32(w.b.row(row)[c.head]),
+            first ? 0.0f : w.ring_g.row(w.ring_row(c.slot, c.start - 1))[c.head]};
   }
 
   // G and beta, by one warp: a lane has a token. The sum is serial.
-  __device__ void gates(const Job& c, float2 ab) const {
+  __device__ void gates(const Job& c, float3 from) const {
     const int t = c.start + at.lane;
-    const float g = log_decay(ab.x, w.A_log[c.head], w.dt_bias[c.head]), beta = sigmoid(ab.y);
-    float sum = block_of(c.start) * L == c.start ? 0.0f : m.G[ring_index(c.start - 1)];
+    const float g = log_decay(from.x, w.A_log[c.head], w.dt_bias[c.head]), beta = sigmoid(from.y);
+    float sum = __shfl_sync(~0u, from.z, 0);
     float mine = 0;
 #pragma unroll
     for (int j = 0; j < kQuad * kTiles; ++j) {
@@ -251,28 +271,31 @@ struct Worker {
     w.ring_g.row(w.ring_row(c.slot, t))[c.head] = mine;
   }
 
-  // k and q normalised, q scaled, both rounded; a warp a row.
+  // k and q normalised, q scaled, both rounded; 8 lanes a row.
   __device__ void normalise(const Job& c) const {
-#pragma unroll 1
-    for (int r = at.warp; r < 2 * c.rows; r += kWarps) {
-      uint2* row = reinterpret_cast<uint2*>(m.x[r] + 4 * at.lane);
-      const uint2 packed = *row;
-      const float x[4] = {low_of(packed.x), high_of(packed.x), low_of(packed.y), high_of(packed.y)};
-      float squares = 0;
+    const int r = at.thread / 8;  // of x
+    uint4* row = reinterpret_cast<uint4*>(m.x[r]) + at.lane % 8;
+    uint4 piece[2] = {row[0], row[8]};
+    std::uint32_t* pairs = &piece[0].x;
+    float squares = 0;
 #pragma unroll
-      for (int j = 0; j < 4; ++j) squares = __fmaf_rn(x[j], x[j], squares);
-      const float scale = r % 2 == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
-      const float factor = __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(warp_sum(squares), 1e-6f)));
-      const uint2 y = {pack(__fmul_rn(x[0], factor), __fmul_rn(x[1], factor)),
-                       pack(__fmul_rn(x[2], factor), __fmul_rn(x[3], factor))};
-      *row = y;
-      if (r % 2 == 1) continue;
-      const int t = c.start + r / 2;
-      *reinterpret_cast<uint2*>(m.k[ring_index(t)] + 4 * at.lane) = y;
-      if (c.keeps_keys) {
-        *reinterpret_cast<uint2*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim + 4 * at.lane) = y;
-      }
+    for (int i = 0; i < 8; ++i) {
+      squares = __fmaf_rn(low_of(pairs[i]), low_of(pairs[i]), squares);
+      squares = __fmaf_rn(high_of(pairs[i]), high_of(pairs[i]), squares);
     }
+    const float scale = r % 2 == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
+    const float factor = __fmul_rn(scale, rsqrtf(__fadd_rn(lane_sum<8>(squares), 1e-6f)));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) pairs[i] = pack(__fmul_rn(low_of(pairs[i]), factor), __fmul_rn(high_of(pairs[i]), factor));
+    if (r >= 2 * c.rows) return;
+    row[0] = piece[0], row[8] = piece[1];
+    if (r % 2 == 1) return;
+    const int t = c.start + r / 2;
+    uint4* record = reinterpret_cast<uint4*>(m.k[ring_index(t)]) + at.lane % 8;
+    record[0] = piece[0], record[8] = piece[1];
+    if (!c.keeps_keys) return;
+    uint4* kept = reinterpret_cast<uint4*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim) + at.lane % 8;
+    kept[0] = piece[0], kept[8] = piece[1];
   }
 
   // The weights of 16 records, half a block, for 8 tokens: one warp.
@@ -515,39 +538,41 @@ struct Worker {
   }
 
   __device__ void store_updates(const Job& c) const {
-    constexpr int kPieces = kGdnDim * static_cast<int>(sizeof(U)) / 16, kOfPiece = 16 / static_cast<int>(sizeof(U));
-    for (int i = thread; i < c.rows * kPieces; i += kThreads) {
-      const int t = c.start + i / kPieces, e = i % kPieces * kOfPiece;
-      *reinterpret_cast<uint4*>(w.ring_u.row(w.ring_row(c.slot, t)) + c.head * kGdnDim + e) =
-          *reinterpret_cast<const uint4*>(&m.u[ring_index(t)][e]);
-    }
+    if (at.row >= c.rows) return;
+    const int t = c.start + at.row;
+    U* to = w.ring_u.row(w.ring_row(c.slot, t)) + c.head * kGdnDim + at.piece;
+    const U* from = m.u[ring_index(t)] + at.piece;
+#pragma unroll
+    for (int e = 0; e < 8; e += kOf16<U>) *reinterpret_cast<uint4*>(to + e) = *reinterpret_cast<const uint4*>(from + e);
   }
 
+  // Gated norm; 16 lanes a token, a lane 8 values.
   __device__ void store_outputs(const Job& c) const {
-#pragma unroll 1
-    for (int token = at.warp; token < c.rows; token += kWarps) store_output(c, token);
-  }
-  // Gated norm; a warp a token, a lane 4 values.
-  __device__ void store_output(const Job& c, int token) const {
-    const uint2 o = *reinterpret_cast<const uint2*>(m.o[token] + 4 * at.lane);
-    const uint2 gate = *reinterpret_cast<const uint2*>(m.z[token] + 4 * at.lane);
-    const float x[4] = {low_of(o.x), high_of(o.x), low_of(o.y), high_of(o.y)};
-    const float z[4] = {low_of(gate.x), high_of(gate.x), low_of(gate.y), high_of(gate.y)};
+    const uint4 o = *reinterpret_cast<const uint4*>(m.o[at.row] + at.piece);
+    const uint4 gate = *reinterpret_cast<const uint4*>(m.z[at.row] + at.piece);
+    const std::uint32_t os[4] = {o.x, o.y, o.z, o.w}, zs[4] = {gate.x, gate.y, gate.z, gate.w};
     float squares = 0;
 #pragma unroll
-    for (int j = 0; j < 4; ++j) squares = __fmaf_rn(x[j], x[j], squares);
-    const float mean = __fmul_rn(warp_sum(squares), 1.0f / kGdnDim);
-    const float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, w.eps)));
-    const float* norm = w.norm + 4 * at.lane;
-    float y[4];
+    for (int i = 0; i < 4; ++i) {
+      squares = __fmaf_rn(low_of(os[i]), low_of(os[i]), squares);
+      squares = __fmaf_rn(high_of(os[i]), high_of(os[i]), squares);
+    }
+    const float scale = rsqrtf(__fmaf_rn(lane_sum<16>(squares), 1.0f / kGdnDim, w.eps));
+    if (at.row >= c.rows) return;
+    std::uint32_t y[4];
 #pragma unroll
-    for (int j = 0; j < 4; ++j) y[j] = __fmul_rn(__fmul_rn(norm[j], __fmul_rn(x[j], scale)), quick_silu(z[j]));
-    bfloat* out = w.out.row(c.first_row + token) + c.head * kGdnDim + 4 * at.lane;
+    for (int i = 0; i < 4; ++i) {
+      const float* norm = w.norm + at.piece + 2 * i;
+      const float low = __fmul_rn(__fmul_rn(norm[0], __fmul_rn(low_of(os[i]), scale)), quick_silu(low_of(zs[i])));
+      const float high = __fmul_rn(__fmul_rn(norm[1], __fmul_rn(high_of(os[i]), scale)), quick_silu(high_of(zs[i])));
+      y[i] = pack(low, high);
+    }
+    bfloat* out = w.out.row(c.first_row + at.row) + c.head * kGdnDim + at.piece;
     if (w.vectors) {
-      *reinterpret_cast<uint2*>(out) = {pack(y[0], y[1]), pack(y[2], y[3])};
+      *reinterpret_cast<uint4*>(out) = {y[0], y[1], y[2], y[3]};
     } else {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) out[j] = from_f32<bfloat>(y[j]);
+      for (int j = 0; j < 8; ++j) out[j] = __ushort_as_bfloat16(static_cast<unsigned short>(y[j / 2] >> 16 * (j % 2)));
     }
   }
 };
@@ -569,7 +594,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     worker.load_state(guess, s), worker.load_records(guess), worker.load_past(guess);
     wait_for_predecessor();
     worker.load_inputs(guess), worker.load_z(guess), worker.load_numbers(first + 2 * step, jobs);
-    if (worker.thread < 2) m.job[worker.thread] = worker.job(first + worker.thread * step, jobs);
+    if (worker.at.thread < 2) m.job[worker.at.thread] = worker.job(first + worker.at.thread * step, jobs);
     wait_for_copies();
     __syncthreads();
     const Job& c = m.job[0];
@@ -579,27 +604,33 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
       __syncthreads();
     }
   }
+  float3 gates = Work(w, m).load_gates(m.job[0]);
 #pragma unroll 1
   for (int i = 0;; i = i == 2 ? 0 : i + 1) {
     const Job& c = m.job[i];
     const Job& next = m.job[i == 2 ? 0 : i + 1];
-    const float2 ab = Work(w, m).load_gates(c);
-    Work(w, m).convolve(c);
+    const bool last_warp = threadIdx.x / 32 == kWarps - 1;
+    if (last_warp) {
+      Work(w, m).gates(c, gates);
+    } else {
+      Work(w, m).convolve(c);
+    }
+    Work(w, m).store_inputs(c);
     wait_for_copies();  // records and z
     __syncthreads();
     Work(w, m).load_past(next), Work(w, m).load_inputs(next);
-    if (threadIdx.x / 32 == kWarps - 1) Work(w, m).gates(c, ab);
     Work(w, m).normalise(c);
     __syncthreads();
-    Work(w, m).weigh_all(c);
-    if (threadIdx.x == 0) {
+    if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
       const int later = next.index + step;
       m.job[i == 0 ? 2 : i - 1] = {w, later, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
+    Work(w, m).weigh_all(c);
     __syncthreads();
     Work(w, m).solve(c, next, s);
     __syncthreads();
+    if (last_warp) gates = Work(w, m).load_gates(next);
     Work(w, m).store_updates(c);
     Work(w, m).store_outputs(c);
     if (next.index >= jobs) return;
