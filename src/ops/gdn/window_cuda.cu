@@ -63,6 +63,8 @@ struct Shared {
   alignas(16) float weight[kGdnRing + kQuad][kQuad][2 * kMostWindow / kQuad];
   alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
   float G[kGdnRing + kQuad], beta[kMostWindow + kQuad];
+  std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
+  float before;                         // G of the token before the window
   Job job[3];  // this one and the next in order, in the third the one after
   std::int32_t numbers[5];  // of the one after the next: Cursor's
 };
@@ -179,6 +181,18 @@ struct Worker {
 #pragma unroll
     for (int part = 0; part < 3; ++part) copy(&m.input[kPast + at.row][part][at.piece], from + column(c, part));
   }
+  // a and b, a token's in a word with a neighbour's, and G of the token before,
+  __device__ void load_gates(const Job& c) const {
+    const int i = at.thread % kMostWindow, which = at.thread / kMostWindow;
+    if (which < 2 && i < c.rows) {
+      copy_async<4>(&m.gates[which][i],
+                    reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(gate(which == 0 ? w.a : w.b, c, i)) / 4 * 4));
+    }
+    if (which == 2 && i == 0 && block_of(c.start) * L != c.start) {
+      copy_async<4>(&m.before, w.ring_g.row(w.ring_row(c.slot, c.start - 1)) + c.head);
+    }
+  }
+  __device__ const bfloat* gate(const Matrix<bfloat>& x, const Job& c, int i) const { return x.row(c.first_row + i) + c.head; }
   // z, of which a thread copies what it reads itself,
   __device__ void load_z(const Job& c) const {
     if (at.row < c.rows) copy(m.z[at.row] + at.piece, w.z.row(c.first_row + at.row) + c.head * kGdnDim + at.piece);
@@ -244,20 +258,15 @@ struct Worker {
     }
   }
 
-  // What gates() takes from memory: a and b of the token of a lane, G of the token before the window.
-  __device__ float3 load_gates(const Job& c) const {
-    if (at.lane >= c.rows) return {};
-    const std::int64_t row = c.first_row + at.lane;
-    const bool first = block_of(c.start) * L == c.start;
-    return {to_f32(w.a.row(row)[c.head]), to_f32(w.b.row(row)[c.head]),
-            first ? 0.0f : w.ring_g.row(w.ring_row(c.slot, c.start - 1))[c.head]};
-  }
-
   // G and beta, by one warp: a lane has a token. The sum is serial.
-  __device__ void gates(const Job& c, float3 from) const {
-    const int t = c.start + at.lane;
-    const float g = log_decay(from.x, w.A_log[c.head], w.dt_bias[c.head]), beta = sigmoid(from.y);
-    float sum = __shfl_sync(~0u, from.z, 0);
+  __device__ void gates(const Job& c) const {
+    const int t = c.start + at.lane, i = min(at.lane, max(c.rows - 1, 0));
+    const auto value = [&](const Matrix<bfloat>& x, std::uint32_t word) {
+      return reinterpret_cast<std::uintptr_t>(gate(x, c, i)) % 4 == 0 ? low_of(word) : high_of(word);
+    };
+    const float g = log_decay(value(w.a, m.gates[0][i]), w.A_log[c.head], w.dt_bias[c.head]);
+    const float beta = sigmoid(value(w.b, m.gates[1][i]));
+    float sum = m.before;
     float mine = 0;
 #pragma unroll
     for (int j = 0; j < kQuad * kTiles; ++j) {
@@ -593,32 +602,32 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     const Job guess = worker.job(first, jobs);
     worker.load_state(guess, s), worker.load_records(guess), worker.load_past(guess);
     wait_for_predecessor();
-    worker.load_inputs(guess), worker.load_z(guess), worker.load_numbers(first + 2 * step, jobs);
+    worker.load_inputs(guess), worker.load_gates(guess), worker.load_z(guess);
+    worker.load_numbers(first + 2 * step, jobs);
     if (worker.at.thread < 2) m.job[worker.at.thread] = worker.job(first + worker.at.thread * step, jobs);
     wait_for_copies();
     __syncthreads();
     const Job& c = m.job[0];
     if (!__syncthreads_and(c == guess)) {
-      worker.load_state(c, s), worker.load_records(c), worker.load_past(c), worker.load_inputs(c), worker.load_z(c);
+      worker.load_state(c, s), worker.load_records(c), worker.load_past(c);
+      worker.load_inputs(c), worker.load_gates(c), worker.load_z(c);
       wait_for_copies();
       __syncthreads();
     }
   }
-  float3 gates = Work(w, m).load_gates(m.job[0]);
 #pragma unroll 1
   for (int i = 0;; i = i == 2 ? 0 : i + 1) {
     const Job& c = m.job[i];
     const Job& next = m.job[i == 2 ? 0 : i + 1];
-    const bool last_warp = threadIdx.x / 32 == kWarps - 1;
-    if (last_warp) {
-      Work(w, m).gates(c, gates);
+    if (threadIdx.x / 32 == kWarps - 1) {
+      Work(w, m).gates(c);
     } else {
       Work(w, m).convolve(c);
     }
     Work(w, m).store_inputs(c);
     wait_for_copies();  // records and z
     __syncthreads();
-    Work(w, m).load_past(next), Work(w, m).load_inputs(next);
+    Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
     Work(w, m).normalise(c);
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
@@ -630,7 +639,6 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     __syncthreads();
     Work(w, m).solve(c, next, s);
     __syncthreads();
-    if (last_warp) gates = Work(w, m).load_gates(next);
     Work(w, m).store_updates(c);
     Work(w, m).store_outputs(c);
     if (next.index >= jobs) return;
