@@ -23,9 +23,11 @@
 // fold(C, records): c = G of the last record; C <- exp(c) C, then for each record, ascending, C += k_j y_j^T
 // with
 //   y_j = exp(c - G_j) u_j. All exponents are <= 0.
-// "Round" is to A, as everywhere: with f32 activations only ring_u's format rounds, and it must be f32.
-// Products (3, the dots, the fold) are f32 sums whose order belongs to the backend but never to the window,
-// the batch or a place in it; CUDA splits C and y into two bf16 parts.
+// A backend may add up the records of a block's first half in another order than one by one for tokens of its
+// second half, since that too is a matter of position alone; CUDA does. "Round" is to A, as everywhere: with
+// f32 activations only ring_u's format rounds, and it must be f32. Products (3, the dots, the fold) are f32
+// sums whose order belongs to the backend but never to the window, the batch or a place in it; CUDA splits C
+// and y into two bf16 parts.
 //
 // The checkpoint in memory is that of the block of `previous`. A step that starts in a later block (it can
 // only be the next one) folds first and writes the result over it: all records of the block before are
