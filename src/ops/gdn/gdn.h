@@ -19,8 +19,10 @@
 //   4  u = beta fma(-exp(G_t), hk, v); for j = mL .. t-1, ascending: u = fma(-a_j, u_j, u) with
 //      a_j = (beta exp(G_t - G_j)) (k_t . k_j). Then u is rounded to the format of ring_u, before anything
 //      reads it.
-//   5  o = exp(G_t) hq; for j = mL .. t, ascending: o = fma(f_j, u_j, o) with f_j = exp(G_t - G_j) (q_t .
-//   k_j). 6  o is rounded, then gated_rms_norm. 7  Row t mod kGdnRing of the rings takes the record.
+//   5  o = exp(G_t) hq; for j = mL .. t, ascending: o = fma(f_j, u_j, o) with
+//      f_j = exp(G_t - G_j) (q_t . k_j).
+//   6  o is rounded, then gated_rms_norm.
+//   7  Row t mod kGdnRing of the rings takes the record.
 //
 // fold(C, records): c = G of the last one; C = exp(c) C; for each record, ascending: C += k_j y_j^T with
 // y_j = exp(c - G_j) u_j. All exponents are <= 0.
