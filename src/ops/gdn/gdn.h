@@ -10,22 +10,28 @@
 //   record t          (k_t, u_t, G_t); G_t = g_t in the first token of a block, else G_{t-1} + g_t, in f32
 //
 // Token t, in this order:
-//   1  row t of the convolution's ring takes its row before the convolution; x = round(silu(sum over taps)),
-//   taps
-//      ascending over the rows t-W+1 .. t of the ring (negative t: the prompt's last rows)
-//   2  g, beta as gdn_gates gives them; q and k of the key head normalised in f32 (q scaled by Ek^-1/2), then
-//   rounded 3  hk = C_m^T k_t, hq = C_m^T q_t: the checkpoint of the token's own block 4  u = beta
-//   fma(-exp(G_t), hk, v), then for j = mL .. t-1 ascending u = fma(-a_j, u_j, u) with
-//      a_j = (beta exp(G_t - G_j)) (k_t . k_j); then u is rounded to the format of ring_u, before anything
-//      reads it
-//   5  o = exp(G_t) hq, then for j = mL .. t ascending o = fma(f_j, u_j, o) with f_j = exp(G_t - G_j) (q_t .
-//   k_j) 6  o is rounded, then gated_rms_norm 7  ring rows t mod kGdnRing take the record
-// fold(C, records): c = G of the last record; C <- exp(c) C, then for each record, ascending, C += k_j y_j^T
-// with
-//   y_j = exp(c - G_j) u_j. All exponents are <= 0.
-// "Round" is to A, as everywhere: with f32 activations only ring_u's format rounds, and it must be f32.
-// Products (3, the dots, the fold) are f32 sums whose order belongs to the backend but never to the window,
-// the batch or a place in it; CUDA splits C and y into two bf16 parts.
+//
+//   1  Row t of the ring of inputs takes its row of qkv; x = round(silu(sum over taps)), taps ascending over
+//      the rows t-W+1 .. t of the ring (negative t: the last rows of the prompt).
+//   2  g and beta as gdn_gates gives them; q and k of the key head are normalised in f32, q scaled by
+//      Ek^-1/2, then both are rounded.
+//   3  hk = C_m^T k_t, hq = C_m^T q_t: the checkpoint of the token's own block.
+//   4  u = beta fma(-exp(G_t), hk, v); for j = mL .. t-1, ascending: u = fma(-a_j, u_j, u) with
+//      a_j = (beta exp(G_t - G_j)) (k_t . k_j). Then u is rounded to the format of ring_u, before anything
+//      reads it.
+//   5  o = exp(G_t) hq; for j = mL .. t, ascending: o = fma(f_j, u_j, o) with
+//      f_j = exp(G_t - G_j) (q_t . k_j).
+//   6  o is rounded, then gated_rms_norm.
+//   7  Row t mod kGdnRing of the rings takes the record.
+//
+// fold(C, records): c = G of the last one; C = exp(c) C; for each record, ascending: C += k_j y_j^T with
+// y_j = exp(c - G_j) u_j. All exponents are <= 0.
+//
+// "Round" is to A, as everywhere: with f32 activations nothing is rounded, and ring_u must be f32. Products
+// (3, the dots, the fold) are f32 sums whose order belongs to the backend, but never to the window, the batch
+// or a place in it. A backend may take the records of a block's first half together for all tokens of its
+// second half, since that too is a matter of position alone. CUDA does, and splits C, y and those weights
+// into two bf16 parts each.
 //
 // The checkpoint in memory is that of the block of `previous`. A step that starts in a later block (it can
 // only be the next one) folds first and writes the result over it: all records of the block before are

@@ -74,17 +74,17 @@ struct Window {
 
 // What a step does for one request.
 struct Cursor {
-  std::int32_t first_row, rows, slot, start, previous;
+  std::int32_t first_row = 0, rows = 0, slot = 0, start = 0, previous = 0;
+
+  Cursor() = default;
+  __device__ Cursor(std::int32_t first, std::int32_t end, std::int32_t slot_index, std::int32_t t, std::int32_t before)
+      : first_row(first), rows(end - first), slot(slot_index), start(t), previous(before) {}
 
   // Past L1: a copy there may be a step old.
   template <typename Window>
-  __device__ Cursor(const Window& w, int request) {
-    first_row = __ldcg(w.first_row + request);
-    rows = __ldcg(w.first_row + request + 1) - first_row;
-    slot = __ldcg(w.slot + request);
-    start = __ldcg(w.generated + request);
-    previous = __ldcg(w.previous + request);
-  }
+  __device__ Cursor(const Window& w, int request)
+      : Cursor(__ldcg(w.first_row + request), __ldcg(w.first_row + request + 1), __ldcg(w.slot + request),
+               __ldcg(w.generated + request), __ldcg(w.previous + request)) {}
   __device__ bool operator==(const Cursor& o) const {
     return first_row == o.first_row && rows == o.rows && slot == o.slot && start == o.start && previous == o.previous;
   }

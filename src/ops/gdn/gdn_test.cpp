@@ -1,6 +1,6 @@
 #include "ops/gdn/gdn.h"
 
-#include "ops/gdn/window_testing.h"
+#include "ops/gdn_window/gdn_window_testing.h"
 
 namespace quire {
 namespace {

@@ -1,5 +1,5 @@
 #include "ops/conv1d/conv1d.h"
-#include "ops/gdn/window_testing.h"
+#include "ops/gdn_window/gdn_window_testing.h"
 #include "ops/norm/norm.h"
 
 namespace quire {
@@ -56,6 +56,20 @@ TEST_P(GdnWindows, BitsDoNotDependOnTheWindows) {
         ASSERT_TRUE(same_trace(run.traces[i], expected[i % 2]))
             << "schedule " << i / 2 << ", Ek " << shape.key_dim << ", u of " << size_of(u) << " bytes";
     }
+}
+
+// More requests and heads than a GPU has room for at once, so that blocks go from one to the next.
+TEST_P(GdnWindows, BitsDoNotDependOnTheLoad) {
+  const GdnShape shape = on_cuda() ? GdnShape{1, 8, 128, 128} : GdnShape{1, 8, 16, 24};
+  const GdnLayer layer = random_layer(random, shape, format(), format());
+  const GdnSequence sequence = random_sequence(random, layer, 45);
+  std::vector<Job> jobs;
+  for (const Schedule& s : schedules(random)) jobs.push_back({&sequence, s});
+  const WindowRun run(ops().gdn_window, ops().state_order, stream(3), layer, jobs, 44, 9);
+  EXPECT_TRUE(run.faults.empty()) << run.faults.size() << " faults: " << run.faults.front();
+  const Trace expected = alone(layer, sequence);
+  for (std::size_t i = 0; i < jobs.size(); ++i)
+    ASSERT_TRUE(same_trace(run.traces[i], expected)) << "schedule " << i;
 }
 
 TEST_P(GdnWindows, MatchReference) {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "ops/conv1d/conv1d.h"
-#include "ops/gdn/window_testing.h"
+#include "ops/gdn_window/gdn_window_testing.h"
 #include "ops/norm/norm.h"
 
 namespace quire {
