@@ -1,11 +1,11 @@
 // sample: a token for each row (sample.h has the rule).
-// logits [T, V] f32, read once; a row that is drawn is read once more, into keys [V] that 3 passes for top_k, 3 for top_p
-// and 1 for the draw read from L2. Wall: memory; latency at T = 1.
+// logits [T, V] f32, read once; a row that is drawn is read once more, into keys [V] that 3 passes for top_k, 3 for
+// top_p and 1 for the draw read from L2. Wall: memory; latency at T = 1.
 // Plan: 1. survey: a block for 4,096 tokens of a row leaves their largest logit, sum of e^(l - max) and best token.
-// 2. draw: clusters of 8 blocks share the rows; one warp adds up the survey of a row, which ends greedy rows. For others
-// each warp has a fixed segment of the ids: histograms of ten bits find a cutoff, then the segment and token of the draw.
-// Launches do not depend on settings. Scratch: 16 ceil(V / 4096) bytes a row and 4 V + 2,044 bytes a cluster, of which
-// there are min(T, 16): 16 MB for 64 rows of 248,320.
+// 2. draw: clusters of 8 blocks share the rows; one warp adds up the survey of a row, which ends greedy rows. For
+// others each warp has a fixed segment of the ids: histograms of ten bits find a cutoff, then the segment and the token
+// of the draw. Launches do not depend on settings. Scratch: 16 ceil(V / 4096) bytes a row and 4 V + 2,044 bytes a
+// cluster, of which there are min(T, 16): 16 MB for 64 rows of 248,320.
 // Precision: the sum of e^x f32, in one order for each V; weights and their sums are integers. Tokens are those of the
 // reference, bit for bit.
 #include <algorithm>
@@ -102,8 +102,8 @@ struct Settings : SamplingSettings {
 // --- survey ----------------------------------------------------------------------------------------------
 
 struct Survey {
-  float top;    // largest logit
-  float sum;    // of e^(l - top)
+  float top;       // largest logit
+  float sum;       // of e^(l - top)
   Candidate best;  // after penalties
 };
 
@@ -186,9 +186,9 @@ __device__ Word load_from(unsigned rank, const Word* x) {
 }
 
 struct Shared {
-  Word bins[2][kBins];    // by turns, so that one may be cleared while other blocks still read the other
-  Word segment[kWarps];   // weight of the segment above the cutoff
-  Word ties[kWarps];      // its tokens at the cutoff
+  Word bins[2][kBins];   // by turns, so that one may be cleared while other blocks still read the other
+  Word segment[kWarps];  // weight of the segment above the cutoff
+  Word ties[kWarps];     // its tokens at the cutoff
   Word scan[kWarps];
   Word wanted;
   unsigned bin;
@@ -458,7 +458,8 @@ __device__ void finish(const Sample& a, std::int64_t t, const Survey* surveys, i
 }
 
 // By a cluster.
-__device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int pieces, Shared& shared, unsigned* keys) {
+__device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int pieces, Shared& shared,
+                     unsigned* keys) {
   const Survey total = row_total(surveys + t * pieces, pieces);
   if (!isfinite(total.best.value)) return;
   const Row row(a, t);
@@ -472,7 +473,7 @@ __device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int
   if (token >= 0) store(a, t, token, row.logits[token], total);
 }
 
-// A cluster has every gridDim.x / kCluster-th row, 32 at a time: a warp for each that is greedy, all of it for the others.
+// A cluster has every gridDim.x / kCluster-th row, 32 at a time: a warp for each that is greedy, all for the others.
 __global__ void __launch_bounds__(kDrawThreads, 1)
     draw_kernel(Sample a, const Survey* surveys, int pieces, unsigned* all_keys) {
   __shared__ Shared shared;
@@ -500,7 +501,8 @@ void sample(Stream& s, const Sample& a) {
   const unsigned pieces = blocks(a.logits.cols, kPiece);
   const auto clusters = static_cast<unsigned>(std::min(T, kMostClusters));
   const std::size_t survey_bytes = sizeof(Survey) * pieces * static_cast<std::size_t>(T);
-  const std::size_t key_bytes = sizeof(unsigned) * clusters * static_cast<std::size_t>(kSegments * segment_size(a.logits.cols));
+  const std::int64_t keys_of_row = kSegments * segment_size(a.logits.cols);
+  const std::size_t key_bytes = sizeof(unsigned) * clusters * static_cast<std::size_t>(keys_of_row);
   if (T > 65535 || s.cuda_scratch_bytes < survey_bytes + key_bytes) {
     throw Error(ErrorCode::internal, "sample: " + std::to_string(T) + " rows of at most 65535, scratch of " +
                                          std::to_string(s.cuda_scratch_bytes) + " bytes, expected at least " +
@@ -510,8 +512,8 @@ void sample(Stream& s, const Sample& a) {
   auto* keys = reinterpret_cast<unsigned*>(static_cast<std::byte*>(s.cuda_scratch) + survey_bytes);
   launch(s, "sample", {.blocks = dim3(pieces, static_cast<unsigned>(T)), .threads = kSurveyThreads}, survey_kernel, a,
          surveys);
-  launch(s, "sample", {.blocks = dim3(kCluster * clusters), .threads = kDrawThreads, .cluster = kCluster}, draw_kernel, a,
-         surveys, static_cast<int>(pieces), keys);
+  launch(s, "sample", {.blocks = dim3(kCluster * clusters), .threads = kDrawThreads, .cluster = kCluster}, draw_kernel,
+         a, surveys, static_cast<int>(pieces), keys);
 }
 
 }  // namespace quire::cuda
