@@ -35,7 +35,8 @@ __global__ void random_kernel(__nv_bfloat16* x, std::size_t n, float scale, unsi
 }
 
 __global__ void logits_kernel(float* x, std::size_t n, unsigned seed) {
-  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += std::size_t{gridDim.x} * blockDim.x) {
+  const std::size_t step = std::size_t{gridDim.x} * blockDim.x;
+  for (std::size_t i = std::size_t{blockIdx.x} * blockDim.x + threadIdx.x; i < n; i += step) {
     float sum = 0;  // of twelve uniform numbers: normal, as far as +-6 deviations
     unsigned h = (static_cast<unsigned>(i) ^ seed) * 2654435761u;
     for (int k = 0; k < 12; ++k) {

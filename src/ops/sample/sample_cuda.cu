@@ -1,12 +1,14 @@
 // sample: a token for each row (sample.h has the rule).
-// logits [T, V] f32, V to 4 M; read once when the row is greedy, once more for every pass of a row that is drawn: 3 for
-// top_k, 3 for top_p, 1 for the draw, from L2 while they fit. Wall: memory; latency at T = 1.
+// logits [T, V] f32, read once; a row that is drawn is read once more, into keys [V] that 3 passes for top_k, 3 for
+// top_p and 1 for the draw read from L2. Wall: memory; latency at T = 1.
 // Plan: 1. survey: a block for 4,096 tokens of a row leaves their largest logit, sum of e^(l - max) and best token.
-// 2. draw: a cluster of 8 blocks a row adds those up in order, which ends greedy rows. Else its warps, a fixed segment
-// of the ids each, find each cutoff by histograms of ten bits, then the segment and the token that the draw falls in.
-// Launches do not depend on settings. Scratch: 16 ceil(V / 4096) bytes a row, 62,464 for 64 rows of 248,320.
+// 2. draw: clusters of 8 blocks share the rows; one warp adds up the survey of a row, which ends greedy rows. For
+// others each warp has a fixed segment of the ids: histograms of ten bits find a cutoff, then the segment and the token
+// of the draw. Launches do not depend on settings. Scratch: 16 ceil(V / 4096) bytes a row and 4 V + 2,044 bytes a
+// cluster, of which there are min(T, 16): 16 MB for 64 rows of 248,320.
 // Precision: the sum of e^x f32, in one order for each V; weights and their sums are integers. Tokens are those of the
 // reference, bit for bit.
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -24,6 +26,12 @@ using Word = unsigned long long;
 constexpr int kSurveyThreads = 256, kVectors = 4, kPiece = 4 * kVectors * kSurveyThreads;
 constexpr int kCluster = 8, kDrawThreads = 512, kWarps = kDrawThreads / 32, kSegments = kCluster * kWarps;
 constexpr unsigned kBins = 1024;
+constexpr std::int64_t kMostClusters = 16;  // a block for nearly each multiprocessor of an H200
+
+// Ids of a warp; a multiple of 4.
+constexpr std::int64_t segment_size(std::int64_t vocabulary) {
+  return (vocabulary + 4 * kSegments - 1) / (4 * kSegments) * 4;
+}
 
 // --- rows ------------------------------------------------------------------------------------------------
 
@@ -94,8 +102,8 @@ struct Settings : SamplingSettings {
 // --- survey ----------------------------------------------------------------------------------------------
 
 struct Survey {
-  float top;    // largest logit
-  float sum;    // of e^(l - top)
+  float top;       // largest logit
+  float sum;       // of e^(l - top)
   Candidate best;  // after penalties
 };
 
@@ -178,9 +186,9 @@ __device__ Word load_from(unsigned rank, const Word* x) {
 }
 
 struct Shared {
-  Word bins[2][kBins];    // by turns, so that one may be cleared while other blocks still read the other
-  Word segment[kWarps];   // weight of the segment above the cutoff
-  Word ties[kWarps];      // its tokens at the cutoff
+  Word bins[2][kBins];   // by turns, so that one may be cleared while other blocks still read the other
+  Word segment[kWarps];  // weight of the segment above the cutoff
+  Word ties[kWarps];     // its tokens at the cutoff
   Word scan[kWarps];
   Word wanted;
   unsigned bin;
@@ -206,38 +214,34 @@ __device__ Word inclusive_scan(Word x) {
 
 struct Count {
   static __device__ Word of(unsigned) { return 1; }
+  static __device__ void add(Word* bin, unsigned) { atomicAdd(reinterpret_cast<unsigned*>(bin), 1u); }
 };
 struct Weight64 {
   static __device__ Word of(unsigned key) { return weight_of(__uint_as_float(key)); }
+  static __device__ void add(Word* bin, unsigned key) { add_to(bin, of(key)); }
 };
 
-// A row that is drawn, as the blocks of its cluster see it.
+// A row that is drawn, as a cluster sees it. The key of a token is the bits of its ratio.
 struct Draw {
-  const Row& row;
   const Settings& settings;
   Shared& shared;
+  unsigned* keys;  // [kSegments, segment]
   unsigned rank, warp, lane;
-  float top, inverse;
-  std::int64_t segment;  // ids a warp
-  Cutoff cutoff;
+  std::int64_t segment;
+  Cutoff cutoff{kLeastKey, kAllTies};
 
-  __device__ Draw(const Row& r, const Settings& s, Shared& of_block, float highest)
-      : row(r),
-        settings(s),
+  __device__ Draw(const Settings& s, Shared& of_block, unsigned* of_cluster, std::int64_t vocabulary)
+      : settings(s),
         shared(of_block),
+        keys(of_cluster),
         rank(cluster_rank()),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32),
-        top(highest),
-        inverse(inverse_temperature(s.temperature)),
-        segment((r.vocabulary + 4 * kSegments - 1) / (4 * kSegments) * 4),
-        cutoff{kLeastKey, kAllTies} {}
+        segment(segment_size(vocabulary)) {}
 
-  // `ratio` of sample_ref.cpp, its bits.
-  __device__ unsigned key(float l, std::int64_t j) const {
-    const float x = __fmul_rn(__fsub_rn(settings.penalised(l, j), top), inverse);
-    if (!(x >= -28.0f)) return 0;
-    const float n = rintf(__fmul_rn(x, 1.44269504f));
+  // `ratio` of sample_ref.cpp, its bits. Adding 1.5 * 2^23 rounds to an integer, which then stands in the last bits.
+  __device__ static unsigned ratio(float x) {
+    const float shifted = __fadd_rn(__fmul_rn(x, 1.44269504f), 0x1.8p23f), n = __fsub_rn(shifted, 0x1.8p23f);
     float r = __fmaf_rn(n, -0.693145752f, x);
     r = __fmaf_rn(n, -1.42860677e-6f, r);
     float p = 1.38888894e-3f;
@@ -247,23 +251,46 @@ struct Draw {
     p = __fmaf_rn(p, r, 0.5f);
     p = __fmaf_rn(p, r, 1.0f);
     p = __fmaf_rn(p, r, 1.0f);
-    const unsigned bits = __float_as_uint(p) + (static_cast<unsigned>(static_cast<int>(n)) << 23);  // p 2^n
-    return bits < kLeastKey ? 0 : bits;
+    const unsigned bits = __float_as_uint(p) + (__float_as_uint(shifted) << 23);  // p 2^n
+    return x >= -28.0f && bits >= kLeastKey ? bits : 0;
   }
 
-  // body(key) for the ids of this warp's segment.
-  template <typename Body>
-  __device__ void for_keys(Body body) const {
+  // The keys of this warp's segment; 0 beyond the vocabulary.
+  __device__ void store_keys(const Row& row, float top) {
+    const float inverse = inverse_temperature(settings.temperature);
     const std::int64_t begin = (rank * kWarps + warp) * segment, end = min(begin + segment, row.vocabulary);
-    for (std::int64_t j = begin + 4 * lane; j < end; j += 128 * kVectors) {
+    for (std::int64_t j = 4 * lane; j < segment; j += 128 * kVectors) {
       Four x[kVectors];
 #pragma unroll
-      for (int k = 0; k < kVectors; ++k) x[k] = row.load(j + 128 * k, end);
+      for (int k = 0; k < kVectors; ++k) x[k] = row.load(begin + j + 128 * k, end);
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) {
+        unsigned key[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) body(key(x[k].value[i], j + 128 * k + i));
+        for (int i = 0; i < 4; ++i) {
+          const float p = settings.penalised(x[k].value[i], begin + j + 128 * k + i);
+          key[i] = ratio(__fmul_rn(__fsub_rn(p, top), inverse));
+        }
+        if (j + 128 * k < segment) {
+          *reinterpret_cast<uint4*>(keys + begin + j + 128 * k) = make_uint4(key[0], key[1], key[2], key[3]);
+        }
       }
+    }
+  }
+
+  // body(key) for what this thread has stored.
+  template <typename Body>
+  __device__ void for_keys(Body body) const {
+    const unsigned* own = keys + (rank * kWarps + warp) * segment;
+    for (std::int64_t j = 4 * lane; j < segment; j += 128 * kVectors) {
+      uint4 k[kVectors];
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) {
+        k[i] = make_uint4(0, 0, 0, 0);
+        if (j + 128 * i < segment) k[i] = *reinterpret_cast<const uint4*>(own + j + 128 * i);
+      }
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) body(k[i].x), body(k[i].y), body(k[i].z), body(k[i].w);
     }
   }
 
@@ -303,7 +330,7 @@ struct Draw {
       __syncthreads();
       const unsigned least = cutoff.key + (cutoff.ties == kAllTies ? 0 : 1);
       for_keys([&](unsigned k) {
-        if (k >= least && k >> shift >> 10 == prefix) add_to(&bins[k >> shift & (kBins - 1)], Measure::of(k));
+        if (k >= least && k >> shift >> 10 == prefix) Measure::add(&bins[k >> shift & (kBins - 1)], k);
       });
       if (rank == 0 && threadIdx.x == 0 && cutoff.ties != kAllTies && cutoff.key >> shift >> 10 == prefix) {
         add_to(&bins[cutoff.key >> shift & (kBins - 1)], cutoff.ties * Measure::of(cutoff.key));
@@ -336,7 +363,9 @@ struct Draw {
     unsigned found = kSegments;
     if (warp == 0) found = find_segment(bits, target, tie);
     cluster_sync();  // nobody ends while its memory is read
-    return found / kWarps == rank ? find_token(found, target, tie) : -1;
+    const std::int32_t token = found / kWarps == rank ? find_token(found, target, tie) : -1;
+    __syncthreads();  // before the keys are those of the next row
+    return token;
   }
 
  private:
@@ -376,15 +405,16 @@ struct Draw {
 
   // In segment s, the id at which the kept weights exceed `target`, `tie` of the ties being before it.
   __device__ std::int32_t find_token(unsigned s, Word target, Word tie) const {
-    const std::int64_t begin = s * segment, end = min(begin + segment, row.vocabulary);
-    for (std::int64_t j = begin + 4 * lane;; j += 128) {
-      const Four x = row.load(j, end);
+    const std::int64_t begin = s * segment;
+    for (std::int64_t j = 4 * lane;; j += 128) {
+      uint4 four = make_uint4(0, 0, 0, 0);
+      if (j < segment) four = *reinterpret_cast<const uint4*>(keys + begin + j);
+      const unsigned key[4] = {four.x, four.y, four.z, four.w};
       Word weight[4], ties[4], mine = 0, kept = 0;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const unsigned k = key(x.value[i], j + i);
-        weight[i] = k < cutoff.key ? 0 : Weight64::of(k);
-        ties[i] = k == cutoff.key;
+        weight[i] = key[i] < cutoff.key ? 0 : Weight64::of(key[i]);
+        ties[i] = key[i] == cutoff.key;
         mine += ties[i];
       }
       const Word ties_through = inclusive_scan(mine);
@@ -398,11 +428,11 @@ struct Draw {
       if (total > target) {
         const int found = __ffs(__ballot_sync(~0u, through > target)) - 1;
         Word sum = through - kept;
-        std::int64_t token = j;
+        std::int64_t token = begin + j;
 #pragma unroll
         for (int i = 0; i < 3; ++i) {
           sum += weight[i];
-          if (token == j + i && sum <= target) ++token;
+          if (token == begin + j + i && sum <= target) ++token;
         }
         return __shfl_sync(~0u, static_cast<std::int32_t>(token), found);
       }
@@ -414,34 +444,51 @@ struct Draw {
   int turn_ = 0;
 };
 
-__global__ void __launch_bounds__(kDrawThreads) draw_kernel(Sample a, const Survey* surveys, int pieces) {
+__device__ void store(const Sample& a, std::int64_t t, std::int32_t token, float logit, const Survey& row) {
+  if (threadIdx.x % 32 == 0) a.out.data()[t] = {token, __fsub_rn(__fsub_rn(logit, row.top), logf(row.sum))};
+}
+
+// By one warp: a row that is greedy, or has no finite maximum.
+__device__ void finish(const Sample& a, std::int64_t t, const Survey* surveys, int pieces) {
+  const Settings s(a, t);
+  const Survey total = row_total(surveys + t * pieces, pieces);
+  if (s.temperature > 0 && isfinite(total.best.value)) return;
+  const std::int32_t token = total.best.token;
+  store(a, t, token, s.seen || s.temperature > 0 ? Row(a, t).logits[token] : total.best.value, total);
+}
+
+// By a cluster.
+__device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int pieces, Shared& shared,
+                     unsigned* keys) {
+  const Survey total = row_total(surveys + t * pieces, pieces);
+  if (!isfinite(total.best.value)) return;
+  const Row row(a, t);
+  const Settings s(a, t);
+  Draw draw(s, shared, keys, row.vocabulary);
+  draw.store_keys(row, total.best.value);
+  if (s.top_k > 0) draw.shrink<Count>([&](Word all) { return min(all, static_cast<Word>(s.top_k)); });
+  if (s.min_p > 0) draw.raise(fminf(s.min_p, 1.0f));
+  if (s.top_p < 1) draw.shrink<Weight64>([&](Word all) { return static_cast<Word>(nucleus(s.top_p, all)); });
+  const std::int32_t token = draw.token(random_bits(s.seed, a.position[t], Purpose::draw));
+  if (token >= 0) store(a, t, token, row.logits[token], total);
+}
+
+// A cluster has every gridDim.x / kCluster-th row, 32 at a time: a warp for each that is greedy, all for the others.
+__global__ void __launch_bounds__(kDrawThreads, 1)
+    draw_kernel(Sample a, const Survey* surveys, int pieces, unsigned* all_keys) {
   __shared__ Shared shared;
   let_successor_start();
   wait_for_predecessor();
-  const std::int64_t t = blockIdx.x / kCluster;
-  const Row row(a, t);
-  const Settings s(a, t);
-  const bool drawn = s.temperature > 0, first_warp = cluster_rank() == 0 && threadIdx.x < 32;
-  if (!first_warp && !drawn) return;
-
-  const Survey total = row_total(surveys + t * pieces, pieces);
-  std::int32_t token = total.best.token;
-  if (drawn && isfinite(total.best.value)) {
-    Draw draw(row, s, shared, total.best.value);
-    if (s.top_k > 0) {
-      draw.shrink<Count>([&](Word all) { return min(all, static_cast<Word>(s.top_k)); });
+  const std::int64_t T = a.logits.rows, clusters = gridDim.x / kCluster, cluster = blockIdx.x / kCluster;
+  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 * kCluster + cluster_rank();
+  unsigned* keys = all_keys + cluster * kSegments * segment_size(a.logits.cols);
+  for (std::int64_t first = cluster; first < T; first += 32 * clusters) {
+    const std::int64_t own = first + warp * clusters, watched = first + lane * clusters;
+    if (warp < 32 && own < T) finish(a, own, surveys, pieces);
+    const bool drawn = watched < T && a.settings[a.slot[watched]].temperature > 0;
+    for (unsigned rows = __ballot_sync(~0u, drawn); rows != 0; rows &= rows - 1) {
+      draw(a, first + (__ffs(rows) - 1) * clusters, surveys, pieces, shared, keys);
     }
-    if (s.min_p > 0) draw.raise(fminf(s.min_p, 1.0f));
-    if (s.top_p < 1) {
-      draw.shrink<Weight64>([&](Word all) { return static_cast<Word>(nucleus(s.top_p, all)); });
-    }
-    token = draw.token(random_bits(s.seed, a.position[t], Purpose::draw));
-  } else if (!first_warp) {
-    return;
-  }
-  if (token >= 0 && threadIdx.x % 32 == 0) {
-    const float l = s.seen || drawn ? row.logits[token] : total.best.value;
-    a.out.data()[t] = {token, __fsub_rn(__fsub_rn(l, total.top), logf(total.sum))};
   }
 }
 
@@ -452,17 +499,21 @@ void sample(Stream& s, const Sample& a) {
   const std::int64_t T = a.logits.rows;
   if (T == 0) return;
   const unsigned pieces = blocks(a.logits.cols, kPiece);
-  const std::size_t bytes = sizeof(Survey) * pieces * static_cast<std::size_t>(T);
-  if (T > 65535 || s.cuda_scratch_bytes < bytes) {
+  const auto clusters = static_cast<unsigned>(std::min(T, kMostClusters));
+  const std::size_t survey_bytes = sizeof(Survey) * pieces * static_cast<std::size_t>(T);
+  const std::int64_t keys_of_row = kSegments * segment_size(a.logits.cols);
+  const std::size_t key_bytes = sizeof(unsigned) * clusters * static_cast<std::size_t>(keys_of_row);
+  if (T > 65535 || s.cuda_scratch_bytes < survey_bytes + key_bytes) {
     throw Error(ErrorCode::internal, "sample: " + std::to_string(T) + " rows of at most 65535, scratch of " +
                                          std::to_string(s.cuda_scratch_bytes) + " bytes, expected at least " +
-                                         std::to_string(bytes));
+                                         std::to_string(survey_bytes + key_bytes));
   }
   auto* surveys = static_cast<Survey*>(s.cuda_scratch);
+  auto* keys = reinterpret_cast<unsigned*>(static_cast<std::byte*>(s.cuda_scratch) + survey_bytes);
   launch(s, "sample", {.blocks = dim3(pieces, static_cast<unsigned>(T)), .threads = kSurveyThreads}, survey_kernel, a,
          surveys);
-  launch(s, "sample", {.blocks = dim3(kCluster * static_cast<unsigned>(T)), .threads = kDrawThreads, .cluster = kCluster},
-         draw_kernel, a, surveys, static_cast<int>(pieces));
+  launch(s, "sample", {.blocks = dim3(kCluster * clusters), .threads = kDrawThreads, .cluster = kCluster}, draw_kernel,
+         a, surveys, static_cast<int>(pieces), keys);
 }
 
 }  // namespace quire::cuda
