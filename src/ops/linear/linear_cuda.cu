@@ -1,11 +1,11 @@
 // y = x W^T + bias, for one weight or for several that meet the same x
 // x [T, K] bf16, W [N, K] bf16, y [T, N] bf16 or f32: tensor cores. f32 in x or W: plain, for comparisons.
 // Bytes: W once, 2 N K, the wall up to some 128 rows; FLOP: 2 T N K, the wall above.
-// Plan: weights are the M operand of m16n8k16, tokens the N operand; both come through a pipeline in shared memory.
-// Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each multiprocessor, by
-// all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps of weights are
-// under way before the kernel before has ended. Precision: bf16 products, f32 sums. The order of summation is a
-// function of K alone: see linear_mma.cuh.
+// Plan: weights are the M operand of m16n8k16, tokens the N operand; the copy engine brings both into a ring in shared
+// memory. Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each
+// multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
+// of weights are on their way before the kernel before has ended. Precision: bf16 products, f32 sums. The order of
+// summation is a function of K alone: see linear_mma.cuh.
 #include <algorithm>
 
 #include "ops/cuda/entries.h"
@@ -31,37 +31,58 @@ int count_tiles(Product& a) {
   return tiles;
 }
 
-// As many steps as fit, but three at least, and no more than there is work for.
-int depth_for(int stage_bytes, int steps) {
-  for (const int depth : kDepths) {
-    const bool fits = depth * stage_bytes <= kSharedBytes || depth <= 3;
-    if (fits && depth <= steps + 1) return depth;
-  }
-  return 2;
-}
-
 // `most` tiles for a block: side by side, or in laps.
 template <typename Tile, bool kSplit>
 Plan plan_for(const Product& a, int most) {
   Plan plan;
   plan.laps = blocks_of(most, Tile::kMostAcross);
   plan.across = blocks_of(most, plan.laps);
-  const int steps = blocks_of(kSplit ? a.segment : a.K, Tile::kStep) * plan.laps;
-  plan.depth = depth_for(Stage<Tile>(plan.across).bytes, steps);
-  plan.trigger = plan.depth - 1;
+  const int fitting = kSharedBytes / Ring<Tile>::bytes_of(plan.across);
+  const int steps = blocks_of(kSplit ? a.segment : a.K, kBoxColumns) * plan.laps;
+  plan.depth = std::min({std::max(fitting, 3), steps, kMostDepth});
+  plan.trigger = plan.depth;
   return plan;
 }
 
-template <typename Tile, bool kSplit, bool kAligned>
+// Boxes of `box_rows` rows of a matrix [rows, K].
+CUtensorMap map_for(const bfloat* data, int K, std::int64_t rows, std::int64_t stride, int box_rows) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    check(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found),
+          "cuTensorMapEncodeTiled");
+    return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function);
+  }();
+  CUtensorMap map;
+  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(K), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t row_bytes = 2 * static_cast<cuuint64_t>(stride);
+  const cuuint32_t box[] = {kBoxColumns, static_cast<cuuint32_t>(box_rows)}, every[] = {1, 1};
+  const CUresult result = encode(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, const_cast<bfloat*>(data), sizes,
+                                 &row_bytes, box, every, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error(ErrorCode::device, "linear: no tensor map for rows of " + std::to_string(K) + " columns, stride " +
+                                       std::to_string(stride) + ": driver error " + std::to_string(result));
+  }
+  return map;
+}
+
+template <typename Tile, bool kSplit>
 void launch_product(Stream& s, const Product& a, int tiles, const Plan& plan) {
   constexpr int kBlocks = kSplit ? kSegments : 1;
+  Maps maps = {};
+  for (int i = 0; i < a.count; ++i) {
+    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, Tile::kRows);
+  }
+  maps.tokens = map_for(a.x, a.K, a.T, a.T == 1 ? a.K : a.x_stride, Tile::kTokens);
   const int warps = plan.across * Tile::kDown;
-  const int stages = plan.depth * Stage<Tile>(plan.across).bytes, sums = kSplit ? warps * Tile::kM * Tile::kN * 512 : 0;
+  const int ring = plan.depth * Ring<Tile>::bytes_of(plan.across),
+            sums = kSplit ? warps * Tile::kM * Tile::kN * 512 : 0;
   const Grid grid = {.blocks = dim3(blocks(tiles, plan.across * plan.laps) * kBlocks, blocks(a.T, Tile::kTokens)),
-                     .threads = 32u * static_cast<unsigned>(warps),
-                     .shared = static_cast<std::size_t>(std::max(stages, sums)),
+                     .threads = 32u * static_cast<unsigned>(warps + 1),
+                     .shared = static_cast<std::size_t>(kHeaderBytes + std::max(ring, sums)),
                      .cluster = kBlocks};
-  launch(s, "linear", grid, product_kernel<Tile, kSplit, kAligned>, a, plan);
+  launch(s, "linear", grid, product_kernel<Tile, kSplit>, a, maps, plan);
 }
 
 // Tiles for a block, so that there is a block (`blocks` is 1), or a cluster of so many, for all multiprocessors.
@@ -74,39 +95,73 @@ int share(int tiles, int blocks, int tokens) {
 // tile of tokens, and where whole rows would leave multiprocessors idle or let too few rows share the tokens that a
 // block reads.
 template <typename Whole, typename Split>
-void multiply(Stream& s, Product a, bool aligned) {
+void multiply(Stream& s, Product a) {
   const int whole_tiles = count_tiles<Whole>(a), whole = share<Whole>(whole_tiles, 1, a.T);
   const int split_tiles = count_tiles<Split>(a), quarter = share<Split>(split_tiles, kSegments, a.T);
   const int whole_rows = whole * Whole::kRows, quarter_rows = quarter * Split::kRows;
   const bool better = whole_rows < 64 || 10 * quarter_rows < 36 * whole_rows;
-  const bool possible = aligned && blocks_of(a.K, a.segment) == kSegments;
+  const bool possible = blocks_of(a.K, a.segment) == kSegments;
   if (possible && (a.T > Split::kTokens || (better && quarter <= Split::kMostAcross))) {
     const Plan plan = plan_for<Split, true>(a, std::min(quarter, Split::kMostAcross));
-    return launch_product<Split, true, true>(s, a, split_tiles, plan);
+    return launch_product<Split, true>(s, a, split_tiles, plan);
   }
   count_tiles<Whole>(a);
-  const Plan plan = plan_for<Whole, false>(a, whole);
-  aligned ? launch_product<Whole, false, true>(s, a, whole_tiles, plan)
-          : launch_product<Whole, false, false>(s, a, whole_tiles, plan);
+  launch_product<Whole, false>(s, a, whole_tiles, plan_for<Whole, false>(a, whole));
+}
+
+// For rows that the copy engine cannot read: the same instructions, operands straight from memory. A warp has 16 weight
+// rows by 8 tokens, a block 32 tokens.
+__global__ void __launch_bounds__(128) scattered_kernel(const __grid_constant__ Product a) {
+  const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4;
+  const Factor& f = a.factors[a.factor_of(blockIdx.x)];
+  const int row = (static_cast<int>(blockIdx.x) - f.first_tile) * 16 + g,
+            token0 = (blockIdx.y * 4 + threadIdx.x / 32) * 8;
+  const auto pair = [&](const bfloat* from, std::int64_t stride, int r, int rows, int k) -> unsigned {
+    const auto element = [&](int i) -> unsigned {
+      return r < rows && i < a.K ? __bfloat16_as_ushort(from[r * stride + i]) : 0u;
+    };
+    return element(k) | element(k + 1) << 16;
+  };
+  let_successor_start();
+  wait_for_predecessor();
+  float sums[1][1][4] = {}, totals[1][1][4] = {};
+  for (int k = 0; k < a.K; k += 16) {
+    if (k % a.segment == 0 && k > 0) end_segment(totals, sums);
+    const int low = k + 2 * q, high = low + 8;
+    const Fragment w = {pair(f.w, a.K, row, f.N, low), pair(f.w, a.K, row + 8, f.N, low),
+                        pair(f.w, a.K, row, f.N, high), pair(f.w, a.K, row + 8, f.N, high)};
+    multiply_add(sums[0][0], w, pair(a.x, a.x_stride, token0 + g, a.T, low),
+                 pair(a.x, a.x_stride, token0 + g, a.T, high));
+  }
+  end_segment(totals, sums);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int token = token0 + 2 * q + i % 2;
+    if (token < a.T) f.store(row + i / 2 * 8, token, totals[0][0][i]);
+  }
 }
 
 // Every choice here and in the plan is one of speed: the bits are the same.
-void multiply(Stream& s, const Product& a) {
+void multiply(Stream& s, Product& a) {
   const auto at_16_bytes = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   bool aligned = at_16_bytes(a.x) && a.K % 8 == 0 && (a.x_stride % 8 == 0 || a.T == 1);
   for (int i = 0; i < a.count; ++i) aligned = aligned && at_16_bytes(a.factors[i].w);
-  if (a.T <= 8) {
-    multiply<Tile<1, 1, 1, 12>, Tile<1, 1, 1, 12>>(s, a, aligned);
+  if (!aligned) {
+    using OneTile = Tile<1, 1, 1, 1>;
+    const dim3 grid(static_cast<unsigned>(count_tiles<OneTile>(a)), blocks(a.T, 32));
+    launch(s, "linear", {.blocks = grid, .threads = 128}, scattered_kernel, a);
+  } else if (a.T <= 8) {
+    multiply<Tile<1, 1, 1, 12>, Tile<1, 1, 1, 12>>(s, a);
   } else if (a.T <= 16) {
-    multiply<Tile<1, 2, 1, 12>, Tile<1, 2, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 2, 1, 12>, Tile<1, 2, 1, 12>>(s, a);
   } else if (a.T <= 32) {
-    multiply<Tile<1, 4, 1, 12>, Tile<1, 4, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 4, 1, 12>, Tile<1, 4, 1, 12>>(s, a);
   } else if (a.T <= 64) {
-    multiply<Tile<1, 8, 1, 12>, Tile<1, 8, 1, 12>>(s, a, aligned);
+    multiply<Tile<1, 8, 1, 12>, Tile<1, 8, 1, 12>>(s, a);
   } else if (a.T <= 128) {
-    multiply<Tile<2, 8, 2, 4>, Tile<2, 8, 2, 4>>(s, a, aligned);
+    multiply<Tile<2, 8, 2, 3>, Tile<2, 8, 2, 5>>(s, a);
   } else {
-    multiply<Tile<4, 4, 4, 2>, Tile<4, 8, 2, 4>>(s, a, aligned);
+    multiply<Tile<2, 8, 2, 3>, Tile<4, 8, 2, 3>>(s, a);
   }
 }
 

@@ -1,18 +1,19 @@
-// The kernel of `linear` and `project` for bf16: a pipeline through shared memory, for any number of tokens.
+// The kernel of `linear` and `project` for bf16 rows at multiples of 16 bytes: one warp of a block lets the copy engine
+// bring steps of 64 columns into a ring in shared memory, the others sum.
 #pragma once
 
+#include "ops/linear/linear_copy.cuh"
 #include "ops/linear/linear_mma.cuh"
 
 namespace quire::cuda {
 
 // A warp has a tile of 16 kM weight rows by 8 kN tokens; kDown warps share its weight rows, so that a block has
-// 8 kN kDown tokens. How many tiles stand beside each other in a block is up to the launch, kMostAcross at most. A step
-// is kPanels times 32 columns.
-template <int kM_, int kN_, int kDown_, int kMostAcross_, int kPanels_ = 2>
+// 8 kN kDown tokens. How many tiles stand beside each other in a block is up to the launch, kMostAcross at most.
+template <int kM_, int kN_, int kDown_, int kMostAcross_>
 struct Tile {
-  static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kMostAcross = kMostAcross_, kPanels = kPanels_;
-  static constexpr int kRows = 16 * kM, kTokens = 8 * kN * kDown, kStep = 32 * kPanels;
-  static constexpr int kMostThreads = 32 * kMostAcross * kDown;
+  static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kMostAcross = kMostAcross_;
+  static constexpr int kRows = 16 * kM, kTokens = 8 * kN * kDown;
+  static constexpr int kMostThreads = 32 * (kMostAcross * kDown + 1);
 };
 
 // How a product is spread over blocks, by speed alone. blockIdx.y counts token tiles, blockIdx.x blocks, or, where the
@@ -20,229 +21,276 @@ struct Tile {
 // tiles of weight rows.
 struct Plan {
   int across = 1, laps = 1;
-  int depth = 2;    // steps in shared memory, one of kDepths
+  int depth = 1;    // steps in shared memory
   int trigger = 0;  // steps before the last at which the next kernel may start
-  int ahead = 0;    // further steps of weights that are called into the second-level cache at the start
 };
 
-// A step in shared memory, bytes: panels of 32 columns of the weight rows, then those of the tokens.
-template <typename Tile>
-struct Stage {
-  int weight_panel, tokens, bytes;
-  static constexpr int kTokenPanel = Tile::kTokens * kRowBytes;
+// What a block has to do.
+template <typename Tile, bool kSplit>
+struct Work {
+  static constexpr int kBlocks = kSplit ? kSegments : 1;
+  int rank, tile0, token0, begin, end, steps;
 
-  __host__ __device__ explicit Stage(int across)
-      : weight_panel(across * Tile::kRows * kRowBytes),
-        tokens(Tile::kPanels * weight_panel),
-        bytes(tokens + Tile::kPanels * kTokenPanel) {}
+  __device__ Work(const Product& a, const Plan& plan)
+      : rank(blockIdx.x % kBlocks),
+        tile0(blockIdx.x / kBlocks * (plan.across * plan.laps)),
+        token0(blockIdx.y * Tile::kTokens),
+        begin(kSplit ? rank * a.segment : 0),
+        end(kSplit ? min(a.K, begin + a.segment) : a.K),
+        steps(blocks_of(end - begin, kBoxColumns)) {}  // of a lap
 };
 
-// Where in its work a block is: lap, column, address of the step in shared memory.
-struct Cursor {
-  int lap, k;
-  unsigned at;
-};
+// --- shared memory ---------------------------------------------------------------------------------------------------
 
-// What a thread fetches. The kDown warps of a tile share its weights: each has some panels of all its rows, or one of
-// some. All threads share the tokens.
-template <typename Tile, bool kAligned>
-struct Fetcher {
-  static constexpr int kPanels = Tile::kPanels > Tile::kDown ? Tile::kPanels / Tile::kDown : 1;  // of this thread
-  static constexpr int kApart = Tile::kPanels / kPanels;                                         // warps by panels
-  static constexpr int kEights = 2 * Tile::kM * kApart / Tile::kDown;                            // of rows
-  static_assert(kEights >= 1 && kEights * kPanels * Tile::kDown == 2 * Tile::kM * Tile::kPanels);
-  static constexpr int kPieces = 4 * Tile::kPanels;  // of a token
-
-  const bfloat* rows[kEights];  // of weights; where there are none, the last one that there is
-  const bfloat* token;
-  unsigned weight_to, token_to;  // in a step
-  int first_eight, first_column, token_row, tokens;
-
-  __device__ Fetcher(const Product& a, const Stage<Tile>& stage, int along, int down, int token0) {
-    const int lane = threadIdx.x % 32, panel = down % kApart * kPanels, piece = threadIdx.x % kPieces;
-    first_eight = down / kApart * kEights;
-    first_column = panel * 32 + lane % 4 * 8;
-    weight_to = panel * stage.weight_panel + place_of(along * Tile::kRows + 8 * first_eight + lane / 4, lane % 4);
-    token_row = threadIdx.x / kPieces;
-    tokens = min(a.T - token0, Tile::kTokens);
-    token = a.x + (token0 + token_row) * a.x_stride + piece * 8;
-    token_to = stage.tokens + piece / 4 * stage.kTokenPanel;
-  }
-  __device__ void open(const Product& a, int tile) {
-    const Factor& f = a.factor_of(tile);
-    const int row0 = (tile - f.first_tile) * Tile::kRows, g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int i = 0; i < kEights; ++i) {
-      const int eight = first_eight + i, row = row0 + eight / 2 * 16 + row_of(eight % 2 * 8 + g);
-      rows[i] = f.w + std::int64_t{min(row, f.N - 1)} * a.K + first_column;
-    }
-  }
-  __device__ void fetch_weights(const Stage<Tile>& stage, const Cursor& c, int K) const {
-#pragma unroll
-    for (int i = 0; i < kEights; ++i)
-#pragma unroll
-      for (int p = 0; p < kPanels; ++p)
-        fetch<kAligned>(c.at + weight_to + p * stage.weight_panel + i * 8 * kRowBytes, rows[i] + c.k + 32 * p,
-                        K - c.k - 32 * p - first_column);
-  }
-  // Tokens past the end keep what is there: they are not stored.
-  __device__ void fetch_tokens(const Cursor& c, std::int64_t x_stride, int K) const {
-    const bfloat* from = token + c.k;
-    const int stride = blockDim.x / kPieces, column = threadIdx.x % kPieces * 8;
-    for (int t = token_row; t < tokens; t += stride, from += stride * x_stride)
-      fetch<kAligned>(c.at + token_to + place_of(t, threadIdx.x % 4), from, K - c.k - column);
-  }
-  // Calls columns into the second-level cache, which has room for more than shared memory.
-  __device__ void call([[maybe_unused]] int k, [[maybe_unused]] int columns) const {
-    if constexpr (kAligned) {
-      if (columns <= 0 || first_column > 0) return;
-#pragma unroll
-      for (int i = 0; i < kEights; ++i) prefetch(rows[i] + k, columns);
-    }
-  }
-};
+// Barriers, then the ring of steps: weights of `across` tiles, then tokens.
+constexpr int kMostDepth = 32, kHeaderBytes = 1024;
 
 template <typename Tile>
-__device__ inline void sum_step(unsigned weights, unsigned tokens, const Stage<Tile>& stage,
-                                float (&sums)[Tile::kM][Tile::kN][4]) {
-#pragma unroll
-  for (int panel = 0; panel < Tile::kPanels; ++panel) {
-    Fragment x[Tile::kN];
-#pragma unroll
-    for (int n = 0; n < Tile::kN; ++n) x[n] = load_fragment(tokens + panel * stage.kTokenPanel + n * 8 * kRowBytes);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll
-      for (int m = 0; m < Tile::kM; ++m) {
-        const unsigned at = weights + panel * stage.weight_panel + m * 16 * kRowBytes;
-        const Fragment w = load_fragment(i == 0 ? at : at ^ kNextColumns);
-#pragma unroll
-        for (int n = 0; n < Tile::kN; ++n) multiply_add(sums[m][n], w, x[n].r[2 * i], x[n].r[2 * i + 1]);
+struct Ring {
+  unsigned header, stages;  // addresses
+  int tokens, bytes;        // where tokens begin in a step; of a step
+
+  static constexpr int bytes_of(int across) { return (across * Tile::kRows + Tile::kTokens) * kBoxRowBytes; }
+
+  __device__ Ring(const uint4* shared, int across)
+      : header(static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+        stages(header + kHeaderBytes),
+        tokens(across * Tile::kRows * kBoxRowBytes),
+        bytes(tokens + Tile::kTokens * kBoxRowBytes) {}
+  __device__ unsigned step(int slot) const { return stages + slot * bytes; }
+  // Of a slot: its step has come; its step has been read.
+  __device__ unsigned full(int slot) const { return header + slot * 8; }
+  __device__ unsigned empty(int slot) const { return header + (kMostDepth + slot) * 8; }
+
+  __device__ void start(int depth, int warps) const {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i < depth; ++i) init_barrier(full(i), 1), init_barrier(empty(i), warps);
+      publish_barriers();
+    }
+    __syncthreads();
+  }
+};
+
+// --- copying ---------------------------------------------------------------------------------------------------------
+
+// Lane i of the copying warp brings the weights of tile i, the last lane the tokens.
+template <typename Tile, bool kSplit>
+struct Copier {
+  const Product& a;
+  const Maps& maps;
+  const Plan& plan;
+  const Work<Tile, kSplit>& work;
+  const Ring<Tile>& ring;
+  int lane = threadIdx.x % 32;
+  const CUtensorMap* map = &maps.tokens;
+  int row = work.token0;
+
+  __device__ void open(int lap) {
+    if (lane >= plan.across) return;
+    const int tile = work.tile0 + lap * plan.across + lane, f = a.factor_of(tile);
+    map = &maps.weights[f];
+    row = (tile - a.factors[f].first_tile) * Tile::kRows;
+  }
+  __device__ void copy_weights(int slot, int step) const {
+    if (lane == 0) arrive_for_bytes(ring.full(slot), ring.bytes);
+    if (lane < plan.across) {
+      copy_box(ring.step(slot) + lane * (Tile::kRows * kBoxRowBytes), map, work.begin + step * kBoxColumns, row,
+               ring.full(slot));
+    }
+  }
+  __device__ void copy_tokens(int slot, int step) const {
+    if (lane == 31) {
+      copy_box(ring.step(slot) + ring.tokens, map, work.begin + step * kBoxColumns, row, ring.full(slot));
+    }
+  }
+
+  // Weights depend on nobody: the first steps of them are on their way while the kernel before still runs.
+  __device__ void run() {
+    const int all = work.steps * plan.laps, first = min(plan.depth, work.steps), trigger = all - plan.trigger;
+    open(0);
+    for (int step = 0; step < first; ++step) copy_weights(step, step);
+    if (trigger <= first) let_successor_start();
+    wait_for_predecessor();
+    for (int step = 0; step < first; ++step) copy_tokens(step, step);
+
+    int slot = first % plan.depth, step = first % work.steps, lap = first / work.steps;
+    unsigned parity = 0;  // of the barriers that say that a slot has been read
+    if (step == 0) open(lap);
+    for (int i = first; i < all; ++i) {
+      if (i >= plan.depth) wait_for(ring.empty(slot), parity);
+      copy_weights(slot, step);
+      copy_tokens(slot, step);
+      if (i == trigger) let_successor_start();
+      if (++slot == plan.depth) {
+        slot = 0;
+        if (i >= plan.depth) parity ^= 1;
       }
+      if (++step == work.steps) step = 0, open(++lap);
+    }
+    __syncwarp();
   }
+};
+
+// --- summing ---------------------------------------------------------------------------------------------------------
+
+// Which row of a product stands in row m of an operand of 16: such that two lanes have four rows in a row of two
+// tokens, and that rows 0 .. 7 and 8 .. 15 lie in different banks.
+__device__ inline int row_of(int m) {
+  const int four = m % 8 / 2;
+  return four * 4 + (m / 8 ^ four / 2) * 2 + m % 2;
 }
 
-// Adds the sums of a segment to the totals, and starts the next.
-template <int kM, int kN>
-__device__ inline void end_segment(float (&totals)[kM][kN][4], float (&sums)[kM][kN][4]) {
-#pragma unroll
-  for (int i = 0; i < kM * kN * 4; ++i) {
-    float& sum = sums[i / 4 / kN][i / 4 % kN][i % 4];
-    add_segment(totals[i / 4 / kN][i / 4 % kN][i % 4], sum);
-    sum = 0;
-  }
+// Stores the sums of 16 rows from `row` on by 8 tokens from `token` on. All lanes come here.
+__device__ inline void store_sums(const Factor& f, int row, int token, int tokens, const float (&sums)[4]) {
+  const int lane = threadIdx.x % 32, four = lane / 8;
+  const bool odd = lane & 4;  // has the second token of the pair
+  const float a = __shfl_xor_sync(~0u, odd ? sums[0] : sums[1], 4),
+              b = __shfl_xor_sync(~0u, odd ? sums[2] : sums[3], 4);
+  const float2 low = odd ? float2{a, sums[1]} : float2{sums[0], a},
+               high = odd ? float2{b, sums[3]} : float2{sums[2], b};
+  token += lane % 4 * 2 + odd;
+  if (token >= tokens) return;
+  f.store(row + four * 4, token,
+          four < 2 ? float4{low.x, low.y, high.x, high.y} : float4{high.x, high.y, low.x, low.y});
 }
 
-template <int kM, int kN>
-__device__ inline void store_totals(const Product& a, int tile, int token, float (&totals)[kM][kN][4]) {
-  const Factor& f = a.factor_of(tile);
-  const int row = (tile - f.first_tile) * (16 * kM);
-#pragma unroll
-  for (int i = 0; i < kM * kN; ++i) {
-    float(&t)[4] = totals[i / kN][i % kN];
-    store_sums(f, row + 16 * (i / kN), token + 8 * (i % kN), a.T, t);
-    t[0] = t[1] = t[2] = t[3] = 0;
-  }
-}
-
-// Blocks of a cluster have a segment each. Every one leaves its sums in its shared memory and adds up, in order, what
-// all have of its share of the outputs.
 template <typename Tile>
-__device__ inline void add_across_cluster(const Product& a, int rank, int tile0, int token0,
-                                          const float (&sums)[Tile::kM][Tile::kN][4], float4* shared) {
-  constexpr int kFragments = Tile::kM * Tile::kN;  // 16 x 8 tiles of a warp
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  __syncthreads();  // the last step has been read
-#pragma unroll
-  for (int i = 0; i < kFragments; ++i) {
-    const float(&s)[4] = sums[i / Tile::kN][i % Tile::kN];
-    shared[(warp * kFragments + i) * 32 + lane] = {s[0], s[1], s[2], s[3]};
+struct Summer {
+  static constexpr int kM = Tile::kM, kN = Tile::kN;
+  float sums[kM][kN][4] = {};
+  // Where a lane finds its rows of the operands in a step, and the piece of a row with its first columns.
+  unsigned weights, weight_piece, tokens, token_piece;
+
+  __device__ Summer(const Ring<Tile>& ring, int along, int down) {
+    const int lane = threadIdx.x % 32, row = row_of(lane % 16), token = lane % 8;
+    weights = (along * Tile::kRows + row) * kBoxRowBytes;
+    weight_piece = place_of(row, lane / 16);
+    tokens = ring.tokens + (down * 8 * kN + token) * kBoxRowBytes;
+    token_piece = place_of(token, lane / 8);
   }
-  meet_cluster();
-  for (int f = warp * kSegments + rank; f < warps * kFragments; f += warps * kSegments) {
-    const int owner = f / kFragments, i = f % kFragments, tile = tile0 + owner / Tile::kDown;
-    const int token = token0 + (owner % Tile::kDown * Tile::kN + i % Tile::kN) * 8;
+
+  __device__ void add_step(unsigned step) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      Fragment x[kN];
+#pragma unroll
+      for (int n = 0; n < kN; ++n)
+        x[n] = load_fragment(step + tokens + n * 8 * kBoxRowBytes + (token_piece ^ half * 4 * kPieceBytes));
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int m = 0; m < kM; ++m) {
+          const Fragment w =
+              load_fragment(step + weights + m * 16 * kBoxRowBytes + (weight_piece ^ (half * 4 + i * 2) * kPieceBytes));
+#pragma unroll
+          for (int n = 0; n < kN; ++n) multiply_add(sums[m][n], w, x[n].r[2 * i], x[n].r[2 * i + 1]);
+        }
+    }
+  }
+};
+
+// Sums lap by lap what comes through the ring, adds up the segments and stores.
+template <typename Tile>
+__device__ inline void sum_whole(const Product& a, const Plan& plan, const Work<Tile, false>& work,
+                                 const Ring<Tile>& ring, int along, int down) {
+  constexpr int kM = Tile::kM, kN = Tile::kN;
+  Summer<Tile> summer(ring, along, down);
+  float totals[kM][kN][4] = {};
+  const int segment = a.segment / kBoxColumns;
+  int slot = 0;
+  unsigned parity = 0;
+  for (int lap = 0; lap < plan.laps; ++lap) {
+    for (int step = 0, left = segment; step < work.steps; ++step) {
+      wait_for(ring.full(slot), parity);
+      summer.add_step(ring.step(slot));
+      __syncwarp();
+      if (threadIdx.x % 32 == 0) arrive(ring.empty(slot));
+      if (++slot == plan.depth) slot = 0, parity ^= 1;
+      if (--left > 0 && step + 1 < work.steps) continue;
+      end_segment(totals, summer.sums);
+      left = segment;
+    }
+    const int tile = work.tile0 + lap * plan.across + along;
+    const Factor& f = a.factors[a.factor_of(tile)];
+#pragma unroll
+    for (int i = 0; i < kM * kN; ++i) {
+      float(&t)[4] = totals[i / kN][i % kN];
+      store_sums(f, (tile - f.first_tile) * Tile::kRows + 16 * (i / kN), work.token0 + (down * kN + i % kN) * 8, a.T,
+                 t);
+      t[0] = t[1] = t[2] = t[3] = 0;
+    }
+  }
+}
+
+// Sums the one segment of a block and leaves the sums in shared memory.
+template <typename Tile>
+__device__ inline void sum_segment(const Plan& plan, const Work<Tile, true>& work, const Ring<Tile>& ring, int warp,
+                                   float4* out) {
+  Summer<Tile> summer(ring, warp / Tile::kDown, warp % Tile::kDown);
+  int slot = 0;
+  unsigned parity = 0;
+  for (int step = 0; step < work.steps; ++step) {
+    wait_for(ring.full(slot), parity);
+    summer.add_step(ring.step(slot));
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(ring.empty(slot));
+    if (++slot == plan.depth) slot = 0, parity ^= 1;
+  }
+  const int warps = plan.across * Tile::kDown;
+  wait_for_warps(warps * 32);  // the ring has been read
+#pragma unroll
+  for (int i = 0; i < Tile::kM * Tile::kN; ++i) {
+    const float(&s)[4] = summer.sums[i / Tile::kN][i % Tile::kN];
+    out[(warp * Tile::kM * Tile::kN + i) * 32 + threadIdx.x % 32] = {s[0], s[1], s[2], s[3]};
+  }
+}
+
+// A block of a cluster adds up, in order, what all have of its share of the outputs.
+template <typename Tile>
+__device__ inline void add_segments(const Product& a, const Plan& plan, const Work<Tile, true>& work, int warp,
+                                    const float4* sums) {
+  constexpr int kN = Tile::kN, kFragments = Tile::kM * kN;
+  const int warps = plan.across * Tile::kDown, lane = threadIdx.x % 32;
+  for (int i = warp * kSegments + work.rank; i < warps * kFragments; i += (warps + 1) * kSegments) {
+    const int owner = i / kFragments, m = i % kFragments / kN, n = i % kN, tile = work.tile0 + owner / Tile::kDown;
     float total[4] = {};
 #pragma unroll
     for (int segment = 0; segment < kSegments; ++segment) {
-      const float4 s = load_from(shared + f * 32 + lane, segment);
+      const float4 s = load_from(sums + i * 32 + lane, segment);
       add_segment(total[0], s.x), add_segment(total[1], s.y), add_segment(total[2], s.z), add_segment(total[3], s.w);
     }
-    const Factor& factor = a.factor_of(tile);
-    store_sums(factor, (tile - factor.first_tile) * Tile::kRows + 16 * (i / Tile::kN), token, a.T, total);
+    const Factor& f = a.factors[a.factor_of(tile)];
+    store_sums(f, (tile - f.first_tile) * Tile::kRows + 16 * m, work.token0 + (owner % Tile::kDown * kN + n) * 8, a.T,
+               total);
   }
-  leave_cluster();  // nobody ends while its sums are read
 }
 
+// --- the kernel ------------------------------------------------------------------------------------------------------
+
 // kSplit: a block of a cluster has one segment, else all.
-template <typename Tile, bool kSplit, bool kAligned>
+template <typename Tile, bool kSplit>
 __global__ void __launch_bounds__(Tile::kMostThreads)
-    product_kernel(const __grid_constant__ Product a, const __grid_constant__ Plan plan) {
-  extern __shared__ __align__(kRowBytes) uint4 shared[];
-  const Stage<Tile> stage(plan.across);
-  const unsigned first = static_cast<unsigned>(__cvta_generic_to_shared(shared)),
-                 last = first + plan.depth * stage.bytes;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, along = warp / Tile::kDown, down = warp % Tile::kDown;
-  constexpr int kBlocks = kSplit ? kSegments : 1, kStep = Tile::kStep;
-  const int rank = blockIdx.x % kBlocks, tile0 = blockIdx.x / kBlocks * (plan.across * plan.laps);
-  const int token0 = blockIdx.y * Tile::kTokens;
-  const int begin = kSplit ? rank * a.segment : 0, end = kSplit ? min(a.K, begin + a.segment) : a.K;
-  const auto advance = [&](Cursor& c) {
-    c.at += stage.bytes;
-    if (c.at == last) c.at = first;
-    c.k += kStep;
-    if (c.k < end) return;
-    c.k = begin;
-    ++c.lap;
-  };
-
-  // Weights depend on nobody: the first steps of them are fetched while the kernel before still runs.
-  Fetcher<Tile, kAligned> fetcher(a, stage, along, down, token0);
-  const auto fetch_weights = [&](const Cursor& c) {
-    if (c.lap == plan.laps) return;
-    if (c.k == begin) fetcher.open(a, tile0 + c.lap * plan.across + along);
-    fetcher.fetch_weights(stage, c, a.K);
-  };
-  const auto fetch_tokens = [&](const Cursor& c) {
-    if (c.lap < plan.laps) fetcher.fetch_tokens(c, a.x_stride, a.K);
-    commit_fetches();
-  };
-  const int steps = blocks_of(end - begin, kStep) * plan.laps, trigger = steps - plan.trigger;
-  Cursor next = {0, begin, first};
-  for (int i = 0; i < plan.depth - 1; ++i, advance(next)) fetch_weights(next);
-  fetcher.call(begin + (plan.depth - 1) * kStep, min(plan.ahead * kStep, end - begin - (plan.depth - 1) * kStep));
-  if (trigger <= 0) let_successor_start();
-  wait_for_predecessor();
-  Cursor current = {0, begin, first};
-  for (int i = 0; i < plan.depth - 1; ++i, advance(current)) fetch_tokens(current);
-
-  float sums[Tile::kM][Tile::kN][4] = {};
-  [[maybe_unused]] float totals[Tile::kM][Tile::kN][4] = {};
-  [[maybe_unused]] int left = a.segment;  // columns of the segment
-  const unsigned weight_at = weight_place(lane, along * Tile::kRows);
-  const unsigned token_at = stage.tokens + token_place(lane, down * (8 * Tile::kN));
-  current = {0, begin, first};
-  for (int step = 0; step < steps; ++step) {
-    wait_for_oldest(plan.depth);
-    __syncthreads();      // the step is there for all; all have read the one before
-    fetch_weights(next);  // into the place of the step before
-    fetch_tokens(next);
-    advance(next);
-    if (step == trigger) let_successor_start();
-    sum_step<Tile>(current.at + weight_at, current.at + token_at, stage, sums);
-
-    const int tile = tile0 + current.lap * plan.across + along;
-    advance(current);
-    if constexpr (!kSplit) {
-      left -= kStep;
-      if (left > 0 && current.k > begin) continue;
-      end_segment(totals, sums);
-      left = a.segment;
-      if (current.k == begin) store_totals(a, tile, token0 + down * (8 * Tile::kN), totals);
+    product_kernel(const __grid_constant__ Product a, const __grid_constant__ Maps maps,
+                   const __grid_constant__ Plan plan) {
+  extern __shared__ __align__(1024) uint4 shared[];
+  const int warp = threadIdx.x / 32, warps = plan.across * Tile::kDown;
+  const Work<Tile, kSplit> work(a, plan);
+  const Ring<Tile> ring(shared, plan.across);
+  ring.start(plan.depth, warps);
+  if (warp == warps) {
+    Copier<Tile, kSplit>{a, maps, plan, work, ring}.run();
+  } else {
+    wait_for_predecessor();  // before anything is written
+    if constexpr (kSplit) {
+      sum_segment(plan, work, ring, warp, reinterpret_cast<float4*>(shared + kHeaderBytes / 16));
+    } else {
+      sum_whole(a, plan, work, ring, warp / Tile::kDown, warp % Tile::kDown);
     }
   }
   if constexpr (kSplit) {
-    add_across_cluster<Tile>(a, rank, tile0, token0, sums, reinterpret_cast<float4*>(shared));
+    meet_cluster();
+    add_segments(a, plan, work, warp, reinterpret_cast<const float4*>(shared + kHeaderBytes / 16));
+    leave_cluster();  // nobody ends while its sums are read
   }
 }
 

@@ -1,0 +1,98 @@
+// Between memories, for `linear`: the copy engine of Hopper and its barriers, operands in shared memory, clusters.
+#pragma once
+
+#include <cuda.h>
+
+#include "ops/linear/linear_mma.cuh"
+
+namespace quire::cuda {
+
+// --- barriers in shared memory ---------------------------------------------------------------------------------------
+
+__device__ inline void init_barrier(unsigned barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+// Makes initialised barriers known to the copy engine.
+__device__ inline void publish_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ inline void arrive(unsigned barrier) {
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+// Arrives, and lets the phase wait for so many bytes of copies.
+__device__ inline void arrive_for_bytes(unsigned barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ inline bool has_ended(unsigned barrier, unsigned parity) {
+  unsigned ended;
+  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(ended)
+               : "r"(barrier), "r"(parity)
+               : "memory");
+  return ended;
+}
+// Until the phase of that parity has ended.
+__device__ inline void wait_for(unsigned barrier, unsigned parity) {
+  while (!has_ended(barrier, parity)) {
+  }
+}
+// The first `threads` threads of the block wait for each other.
+__device__ inline void wait_for_warps(int threads) {
+  asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
+}
+
+// --- boxes -----------------------------------------------------------------------------------------------------------
+
+// A box: rows of 64 columns, 128 bytes, in pieces of 16. So that eight rows at one piece lie in different banks, the
+// copy engine puts piece p of row r at place p ^ r % 8.
+constexpr int kBoxColumns = 64, kBoxRowBytes = 128, kPieceBytes = 16;
+__device__ inline unsigned place_of(int row, int piece) {
+  return (piece ^ row % 8) * kPieceBytes;
+}
+
+struct Maps {
+  CUtensorMap weights[kMostProjections], tokens;
+};
+
+// The box of a matrix from (row, column) on, with zeros for what it does not have; its bytes count for the barrier.
+__device__ inline void copy_box(unsigned to, const CUtensorMap* from, int column, int row, unsigned barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(
+          to),
+      "l"(from), "r"(column), "r"(row), "r"(barrier)
+      : "memory");
+}
+
+// Four 8 x 8 matrices; lane i has the address of row i % 8 of matrix i / 8.
+__device__ inline Fragment load_fragment(unsigned address) {
+  Fragment f;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f.r[0]), "=r"(f.r[1]), "=r"(f.r[2]), "=r"(f.r[3])
+               : "r"(address)
+               : "memory");
+  return f;
+}
+
+// --- clusters --------------------------------------------------------------------------------------------------------
+
+// All threads of the cluster have come here, and see what the others wrote before.
+__device__ inline void meet_cluster() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// The same, without seeing anything.
+__device__ inline void leave_cluster() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
+}
+// What stands at `p`, an address of this block's shared memory, in block `rank` of the cluster.
+__device__ inline float4 load_from(const float4* p, int rank) {
+  float4 v;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\n"
+      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n}"
+      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+      : "r"(static_cast<unsigned>(__cvta_generic_to_shared(p))), "r"(rank)
+      : "memory");
+  return v;
+}
+
+}  // namespace quire::cuda
