@@ -5,7 +5,7 @@
 // 2. draw: clusters of 8 blocks share the rows; one warp adds up the survey of a row, which ends greedy rows. For
 // others each warp has a fixed segment of the ids: histograms of ten bits find a cutoff, then the segment and the token
 // of the draw. Launches do not depend on settings. Scratch: 16 ceil(V / 4096) bytes a row and 4 V + 2,044 bytes a
-// cluster, of which there are min(T, 16): 16 MB for 64 rows of 248,320.
+// cluster, of which there are min(T, 32): 32 MB for 64 rows of 248,320.
 // Precision: the sum of e^x f32, in one order for each V; weights and their sums are integers. Tokens are those of the
 // reference, bit for bit.
 #include <algorithm>
@@ -26,7 +26,7 @@ using Word = unsigned long long;
 constexpr int kSurveyThreads = 256, kVectors = 4, kPiece = 4 * kVectors * kSurveyThreads;
 constexpr int kCluster = 8, kDrawThreads = 512, kWarps = kDrawThreads / 32, kSegments = kCluster * kWarps;
 constexpr unsigned kBins = 1024;
-constexpr std::int64_t kMostClusters = 16;  // a block for nearly each multiprocessor of an H200
+constexpr std::int64_t kMostClusters = 32;  // two blocks for nearly each multiprocessor of an H200
 
 // Ids of a warp; a multiple of 4.
 constexpr std::int64_t segment_size(std::int64_t vocabulary) {
@@ -223,21 +223,19 @@ struct Weight64 {
 
 // A row that is drawn, as a cluster sees it. The key of a token is the bits of its ratio.
 struct Draw {
-  const Settings& settings;
   Shared& shared;
   unsigned* keys;  // [kSegments, segment]
   unsigned rank, warp, lane;
-  std::int64_t segment;
+  int segment;
   Cutoff cutoff{kLeastKey, kAllTies};
 
-  __device__ Draw(const Settings& s, Shared& of_block, unsigned* of_cluster, std::int64_t vocabulary)
-      : settings(s),
-        shared(of_block),
+  __device__ Draw(Shared& of_block, unsigned* of_cluster, std::int64_t vocabulary)
+      : shared(of_block),
         keys(of_cluster),
         rank(cluster_rank()),
         warp(threadIdx.x / 32),
         lane(threadIdx.x % 32),
-        segment(segment_size(vocabulary)) {}
+        segment(static_cast<int>(segment_size(vocabulary))) {}
 
   // `ratio` of sample_ref.cpp, its bits. Adding 1.5 * 2^23 rounds to an integer, which then stands in the last bits.
   __device__ static unsigned ratio(float x) {
@@ -256,10 +254,11 @@ struct Draw {
   }
 
   // The keys of this warp's segment; 0 beyond the vocabulary.
-  __device__ void store_keys(const Row& row, float top) {
+  __device__ void store_keys(const Row& row, const Settings& settings, float top) {
     const float inverse = inverse_temperature(settings.temperature);
-    const std::int64_t begin = (rank * kWarps + warp) * segment, end = min(begin + segment, row.vocabulary);
-    for (std::int64_t j = 4 * lane; j < segment; j += 128 * kVectors) {
+    const int begin = static_cast<int>(rank * kWarps + warp) * segment;
+    const int end = static_cast<int>(min(std::int64_t{begin} + segment, row.vocabulary));
+    for (int j = 4 * static_cast<int>(lane); j < segment; j += 128 * kVectors) {
       Four x[kVectors];
 #pragma unroll
       for (int k = 0; k < kVectors; ++k) x[k] = row.load(begin + j + 128 * k, end);
@@ -282,7 +281,7 @@ struct Draw {
   template <typename Body>
   __device__ void for_keys(Body body) const {
     const unsigned* own = keys + (rank * kWarps + warp) * segment;
-    for (std::int64_t j = 4 * lane; j < segment; j += 128 * kVectors) {
+    for (int j = 4 * static_cast<int>(lane); j < segment; j += 128 * kVectors) {
       uint4 k[kVectors];
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
@@ -405,8 +404,8 @@ struct Draw {
 
   // In segment s, the id at which the kept weights exceed `target`, `tie` of the ties being before it.
   __device__ std::int32_t find_token(unsigned s, Word target, Word tie) const {
-    const std::int64_t begin = s * segment;
-    for (std::int64_t j = 4 * lane;; j += 128) {
+    const int begin = static_cast<int>(s) * segment;
+    for (int j = 4 * static_cast<int>(lane);; j += 128) {
       uint4 four = make_uint4(0, 0, 0, 0);
       if (j < segment) four = *reinterpret_cast<const uint4*>(keys + begin + j);
       const unsigned key[4] = {four.x, four.y, four.z, four.w};
@@ -428,13 +427,13 @@ struct Draw {
       if (total > target) {
         const int found = __ffs(__ballot_sync(~0u, through > target)) - 1;
         Word sum = through - kept;
-        std::int64_t token = begin + j;
+        int token = begin + j;
 #pragma unroll
         for (int i = 0; i < 3; ++i) {
           sum += weight[i];
           if (token == begin + j + i && sum <= target) ++token;
         }
-        return __shfl_sync(~0u, static_cast<std::int32_t>(token), found);
+        return __shfl_sync(~0u, token, found);
       }
       target -= total;
       tie += __shfl_sync(~0u, ties_through, 31);
@@ -463,9 +462,9 @@ __device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int
   const Survey total = row_total(surveys + t * pieces, pieces);
   if (!isfinite(total.best.value)) return;
   const Row row(a, t);
-  const Settings s(a, t);
-  Draw draw(s, shared, keys, row.vocabulary);
-  draw.store_keys(row, total.best.value);
+  const SamplingSettings& s = a.settings[a.slot[t]];  // loaded where it is used: registers are short
+  Draw draw(shared, keys, row.vocabulary);
+  draw.store_keys(row, Settings(a, t), total.best.value);
   if (s.top_k > 0) draw.shrink<Count>([&](Word all) { return min(all, static_cast<Word>(s.top_k)); });
   if (s.min_p > 0) draw.raise(fminf(s.min_p, 1.0f));
   if (s.top_p < 1) draw.shrink<Weight64>([&](Word all) { return static_cast<Word>(nucleus(s.top_p, all)); });
@@ -474,16 +473,16 @@ __device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int
 }
 
 // A cluster has every gridDim.x / kCluster-th row, 32 at a time: a warp for each that is greedy, all for the others.
-__global__ void __launch_bounds__(kDrawThreads, 1)
+__global__ void __launch_bounds__(kDrawThreads, 2)
     draw_kernel(Sample a, const Survey* surveys, int pieces, unsigned* all_keys) {
   __shared__ Shared shared;
   let_successor_start();
   wait_for_predecessor();
-  const std::int64_t T = a.logits.rows, clusters = gridDim.x / kCluster, cluster = blockIdx.x / kCluster;
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32 * kCluster + cluster_rank();
-  unsigned* keys = all_keys + cluster * kSegments * segment_size(a.logits.cols);
-  for (std::int64_t first = cluster; first < T; first += 32 * clusters) {
-    const std::int64_t own = first + warp * clusters, watched = first + lane * clusters;
+  const int T = static_cast<int>(a.logits.rows), clusters = gridDim.x / kCluster, cluster = blockIdx.x / kCluster;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 * kCluster + cluster_rank();
+  unsigned* keys = all_keys + std::int64_t{cluster} * kSegments * segment_size(a.logits.cols);
+  for (int first = cluster; first < T; first += 32 * clusters) {
+    const int own = first + warp * clusters, watched = first + lane * clusters;
     if (warp < 32 && own < T) finish(a, own, surveys, pieces);
     const bool drawn = watched < T && a.settings[a.slot[watched]].temperature > 0;
     for (unsigned rows = __ballot_sync(~0u, drawn); rows != 0; rows &= rows - 1) {
