@@ -13,6 +13,14 @@ namespace quire::cuda {
 constexpr int kPageUnit = 64;  // rows: a page is a multiple
 constexpr int kColumnWarps = 4;
 
+// Scores are scaled by log2(e): exp(s - m) is a power of two, by one instruction (2 ulp; exact at 0 and -infinity).
+constexpr float kLog2E = 1.44269504f;
+__device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 struct TextAttention {
   Matrix<bfloat> q, out;
   PagedKeys<bfloat> kv;
@@ -38,7 +46,7 @@ inline TextAttention text_attention(const Attention& a) {
           .head_dim = E,
           .key_heads = static_cast<int>(a.kv.k.cols / E),
           .group = static_cast<int>(a.q.cols / a.kv.k.cols),
-          .scale = 1.0f / sqrtf(static_cast<float>(E)),
+          .scale = kLog2E / sqrtf(static_cast<float>(E)),
           .vectors = takes_vectors(a.q, E) && takes_vectors(a.kv.k, E) && takes_vectors(a.kv.v, E)};
 }
 
@@ -87,7 +95,7 @@ struct AttentionBlock {
 
   // Shared memory.
   bfloat q[kQueries][kRows * kStride];
-  bfloat tiles[kTiles][kKeys * kStride];  // of keys or values
+  bfloat tiles[kTiles][kPageUnit * kStride];  // of keys or values
   bfloat p[kRows * kWeightStride];
   float rows[kColumnWarps][kRows];  // maxima, at the end sums of weights
   int last_key[kQueries][kRows];    // that a row sees
@@ -104,16 +112,11 @@ struct AttentionBlock {
       return first_row + i < count ? a.query_head(a.q, token, g, first_row + i) : nullptr;
     });
   }
-  // Keys or values of one tile, zeros from key `keys` on. `pages` are those of each kPageUnit keys of the tile.
-  __device__ void load_keys(const TextAttention& a, const Matrix<bfloat>& from, const int (&pages)[kKeys / kPageUnit],
-                            int g, int tile, int keys, int to) {
-#pragma unroll
-    for (int i = 0; i < kKeys / kPageUnit; ++i) {
-      const int first = tile * kKeys + i * kPageUnit;
-      load_rows<kE, kPageUnit, kThreads>(tiles[to] + i * kPageUnit * kStride,
-                                         from.row(a.kv.row(pages[i], first)) + g * a.head_dim,
-                                         static_cast<int>(from.stride), keys - first, a.head_dim, a.vectors);
-    }
+  // Keys or values first .. first + kPageUnit - 1, which lie in `page`; zeros from key `keys` on.
+  __device__ void load_keys(const TextAttention& a, const Matrix<bfloat>& from, int page, int g, int first, int keys,
+                            int to) {
+    load_rows<kE, kPageUnit, kThreads>(tiles[to], from.row(a.kv.row(page, first)) + g * a.head_dim,
+                                       static_cast<int>(from.stride), keys - first, a.head_dim, a.vectors);
   }
 
   // The fragment of row tile i, columns 16 e.
@@ -121,10 +124,14 @@ struct AttentionBlock {
     load_a(x, q[queries] + (at.warp_row + i * 16) * kStride + e * 16, kStride);
   }
 
-  // Scores of the warp's rows and keys, scaled, -infinity where the key is later than the row. query(x, i, e) gives a
-  // fragment as read_query does.
+  // Where the kKeys keys or values of a step lie.
+  using Tiles = int[kKeys / kPageUnit];
+
+  // Scores of the warp's rows and keys from key `begin` on, scaled, -infinity where the key is later than the row.
+  // query(x, i, e) gives a fragment as read_query does.
   template <int kUnroll, typename Query>
-  __device__ void score(Scores& s, const Place& at, float scale, int tile, int keys, int queries, Query query) const {
+  __device__ void score(Scores& s, const Place& at, float scale, int begin, const Tiles& keys, int queries,
+                        Query query) const {
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
@@ -133,7 +140,9 @@ struct AttentionBlock {
         for (int c = 0; c < 4; ++c) s[i][n][c] = 0;
       }
     }
-    const bfloat* const from = tiles[keys] + at.column_warp * kWarpKeys * kStride;
+    const int warp_key = at.column_warp * kWarpKeys, half = warp_key / kPageUnit;
+    const int tile = half == 0 ? keys[0] : keys[kKeys / kPageUnit - 1];
+    const bfloat* const from = tiles[tile] + warp_key % kPageUnit * kStride;
 #pragma unroll kUnroll
     for (int e = 0; e < kE / 16; ++e) {
       std::uint32_t b[kWarpKeys / 16][4];
@@ -150,17 +159,17 @@ struct AttentionBlock {
         }
       }
     }
-    const int first = tile * kKeys + at.column_warp * kWarpKeys;
+    const int first = begin + warp_key;
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int last = last_key[queries][at.row(i, half)] - first;
+      for (int r = 0; r < 2; ++r) {
+        const int last = last_key[queries][at.row(i, r)] - first;
 #pragma unroll
         for (int n = 0; n < kWarpKeys / 8; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
-            float& x = s[i][n][2 * half + c];
+            float& x = s[i][n][2 * r + c];
             x = at.column(n) + c <= last ? __fmul_rn(x, scale) : kMinusInfinity;
           }
         }
@@ -197,8 +206,8 @@ struct AttentionBlock {
         float sum = 0;
 #pragma unroll
         for (int n = 0; n < kWarpKeys / 8; ++n) {
-          const float first = expf(__fsub_rn(s[i][n][2 * half], base));
-          const float second = expf(__fsub_rn(s[i][n][2 * half + 1], base));
+          const float first = power_of_two(__fsub_rn(s[i][n][2 * half], base));
+          const float second = power_of_two(__fsub_rn(s[i][n][2 * half + 1], base));
           sum = __fadd_rn(sum, __fadd_rn(first, second));
           *reinterpret_cast<std::uint32_t*>(to + at.column(n)) = pack(first, second);
         }
@@ -206,7 +215,7 @@ struct AttentionBlock {
         if constexpr (kFresh) {
           sums.weights[i][half] = sum;
         } else {
-          const float factor = expf(__fsub_rn(sums.max[i][half], base));
+          const float factor = power_of_two(__fsub_rn(sums.max[i][half], base));
           sums.weights[i][half] = __fmaf_rn(sums.weights[i][half], factor, sum);
 #pragma unroll
           for (int n = 0; n < kE / 32; ++n) {
@@ -220,7 +229,7 @@ struct AttentionBlock {
   }
 
   // sums += P V, the warp's columns of V.
-  __device__ void weighted_sum(Sums& sums, const Place& at, int values) const {
+  __device__ void weighted_sum(Sums& sums, const Place& at, const Tiles& values) const {
 #pragma unroll
     for (int j = 0; j < kKeys; j += 16) {
       std::uint32_t x[kRowTiles][4];
@@ -229,7 +238,7 @@ struct AttentionBlock {
 #pragma unroll
       for (int n = 0; n < kE / 32; n += 2) {
         std::uint32_t b[4];
-        load_b_transposed(b, tiles[values] + j * kStride + at.column_warp * (kE / kColumnWarps) + n * 8, kStride);
+        load_b_transposed(b, tiles[values[j / kPageUnit]] + j % kPageUnit * kStride + at.column_warp * (kE / kColumnWarps) + n * 8, kStride);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
           multiply(sums.out[i][n], x[i], b[0], b[1]);

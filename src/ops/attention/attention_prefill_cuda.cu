@@ -78,9 +78,9 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
 
   const Place at = place<kRowTiles>();
   const auto load_keys = [&](int tile) {
-    const int page[] = {pages[tile * kKeys / a.kv.page_size]}, to = tile % 2 * 2;
-    block.load_keys(a, a.kv.k, page, g, tile, keys, to);
-    block.load_keys(a, a.kv.v, page, g, tile, keys, to + 1);
+    const int page = pages[tile * kKeys / a.kv.page_size], to = tile % 2 * 2;
+    block.load_keys(a, a.kv.k, page, g, tile * kKeys, keys, to);
+    block.load_keys(a, a.kv.v, page, g, tile * kKeys, keys, to + 1);
   };
   block.load_queries(a, first, start, rows, g, first_row, 0);
   load_keys(0);
@@ -95,19 +95,19 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
   Sums<kE, kRowTiles> sums;
   sums.clear();
   for (int tile = 0; tile <= last_tile; ++tile) {
-    const int here = tile % 2 * 2;
+    const int here[] = {tile % 2 * 2}, values[] = {tile % 2 * 2 + 1};
     wait_for_copies();
     __syncthreads();  // this tile is here, and nobody reads the other any more
     if (tile < last_tile) load_keys(tile + 1);
     typename Block<kE>::Scores s;
-    block.template score<kE / 16>(s, at, a.scale, tile, here, 0, [&](std::uint32_t (&x)[4], int i, int e) {
+    block.template score<kE / 16>(s, at, a.scale, tile * kKeys, here, 0, [&](std::uint32_t (&x)[4], int i, int e) {
       if (e >= kHeld) return block.read_query(x, at, 0, i, e);
 #pragma unroll
       for (int c = 0; c < 4; ++c) x[c] = held[i][e][c];
     });
     block.template softmax<false>(sums, s, at);
     __syncthreads();
-    block.weighted_sum(sums, at, here + 1);
+    block.weighted_sum(sums, at, values);
   }
   store_out<kE>(a, block, sums, at, first, rows, g, first_row);
 }

@@ -62,7 +62,7 @@ struct MergeFactors {
 };
 __device__ inline MergeFactors merge_factors(float max, float next) {
   const float larger = fmaxf(max, next);
-  return {larger, expf(__fsub_rn(max, larger)), expf(__fsub_rn(next, larger))};
+  return {larger, power_of_two(__fsub_rn(max, larger)), power_of_two(__fsub_rn(next, larger))};
 }
 
 template <int kE, int kRowTiles>
@@ -102,7 +102,7 @@ template <int kRows>
 __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
   constexpr int kEach = kMostRequests / 32;
   const int lane = static_cast<int>(threadIdx.x), count = a.text.requests.count;
-  int keys[kEach], row_units[kEach], leaves = 0, groups = 0;
+  int keys[kEach], row_units[kEach], leaves = 0, groups = 0, units_of_all = 0, most_leaves = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int r = i * 32 + lane;
@@ -116,10 +116,16 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
     row_units[i] = ((next - first) * a.text.group + kRows - 1) / kRows * a.text.key_heads;
     leaves += row_units[i] * round_up_shift(keys[i], kLeafShift);
     groups += row_units[i] * round_up_shift(keys[i], kGroupShift);
+    units_of_all += row_units[i];
+    most_leaves = max(most_leaves, round_up_shift(keys[i], kLeafShift));
   }
   leaves = __reduce_add_sync(~0u, leaves), groups = __reduce_add_sync(~0u, groups);
+  units_of_all = __reduce_add_sync(~0u, units_of_all), most_leaves = __reduce_max_sync(~0u, most_leaves);
+  // Results of many rows are large: sequences as a whole where that leaves no block idle for long.
+  const int blocks = static_cast<int>(gridDim.x), rounds = (units_of_all + blocks - 1) / blocks;
+  const bool even = kRows > 16 && rounds * most_leaves * 5 / 6 <= (leaves + blocks - 1) / blocks;
   int shift = kWholeShift;
-  if (groups <= a.partials.capacity) shift = kGroupShift;
+  if (groups <= a.partials.capacity && !even) shift = kGroupShift;
   if (leaves <= a.partials.capacity && groups < a.enough) shift = kLeafShift;
   int before = 0;
 #pragma unroll
@@ -155,7 +161,7 @@ struct Cursor {
     const int last_key = plan.keys(request) - 1;
 #pragma unroll
     for (int i = 0; i < kLeaf / kPageUnit; ++i) {
-      pages[i] = __ldcg(table + min(leaf * kLeaf + i * kPageUnit, last_key) / a.kv.page_size);
+      pages[i] = table[min(leaf * kLeaf + i * kPageUnit, last_key) / a.kv.page_size];
     }
   }
   __device__ void enter(const TextAttention& a, const Plan& plan) {
@@ -184,10 +190,10 @@ struct Cursor {
   }
 };
 
-// kTiles buffers take keys and values in turn.
+// kTiles buffers take halves of leaves in turn: two of keys, two of values.
 template <int kE, int kRowWarps, int kRowTiles, int kTiles>
-struct WindowBlock : AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 2> {
-  using Block = AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 2>;
+struct WindowBlock : AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 1> {
+  using Block = AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 1>;
   using Cursor = cuda::Cursor<Block::kRows>;
   static constexpr int kResident = sizeof(Block) > 100 * 1024 ? 1 : 2;  // blocks of a multiprocessor
 
@@ -197,12 +203,8 @@ struct WindowBlock : AttentionBlock<kE, kRowWarps, kRowTiles, kLeaf, kTiles, 2> 
   template <bool kNow = false>
   __device__ void load_queries(const TextAttention& a, const Cursor& c) {
     Block::template load_queries<kNow>(a, plan.first_row[c.request], plan.start[c.request],
-                                       plan.rows[c.request] * a.group, c.g, c.first_row, c.order % 2);
+                                       plan.rows[c.request] * a.group, c.g, c.first_row, 0);
   }
-  __device__ void load_keys(const TextAttention& a, const Matrix<bfloat>& from, const Cursor& c, int to) {
-    Block::load_keys(a, from, c.pages, c.g, c.leaf, plan.keys(c.request), to);
-  }
-
   // Leaves the result of a unit, or merges it into what the unit left before.
   __device__ void store_partial(const WindowAttention& a, const Sums<kE, kRowTiles>& sums, const Place& at,
                                 const Cursor& c, bool more) const {
@@ -250,28 +252,29 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   __syncthreads();
   const Plan& plan = block.plan;
 
-  // Keys of leaf i are load 2 i, its values load 2 i + 1; each is a group of copies.
+  // Load 4 i + j is a half of leaf i's keys (j = 0, 1) or values (2, 3); each is a group of copies.
   typename Block::Cursor ahead{.unit = static_cast<int>(blockIdx.x)};
   ahead.enter(text, plan);
-  const auto load = [&](int n, bool queries) {
-    if (n % 2 == 0 && threadIdx.x == 0) block.leaves[n / 2 % 2] = ahead;
+  const auto load = [&](int n) {
+    const int half = n % 2;
+    if (n % 4 == 0 && threadIdx.x == 0) block.leaves[n / 4 % 2] = ahead;
     if (ahead.valid(plan)) {
-      if (queries && n % 2 == 0 && ahead.entered) block.load_queries(text, ahead);
-      block.load_keys(text, n % 2 == 0 ? text.kv.k : text.kv.v, ahead, n % kTiles);
-      if (n % 2 == 1) ahead.advance(text, plan);
+      block.load_keys(text, n % 4 < 2 ? text.kv.k : text.kv.v, half == 0 ? ahead.pages[0] : ahead.pages[1], ahead.g,
+                      ahead.leaf * kLeaf + half * kPageUnit, plan.keys(ahead.request), n % kTiles);
+      if (n % 4 == 3) ahead.advance(text, plan);
     }
     close_group();
   };
   const bool early = ahead.valid(plan) && ahead.older(plan);
   if (early) {
-    for (int n = 0; n < kTiles - 1; ++n) load(n, false);
-  }
-  wait_for_predecessor();
-  if (early) {
+    for (int n = 0; n < kTiles - 2; ++n) load(n);
+    wait_for_predecessor();
     __syncthreads();
     block.template load_queries<true>(text, block.leaves[0]);
   } else {
-    for (int n = 0; n < kTiles - 1; ++n) load(n, true);
+    wait_for_predecessor();
+    if (ahead.valid(plan)) block.load_queries(text, ahead);
+    for (int n = 0; n < kTiles - 2; ++n) load(n);
   }
   if (blockIdx.x == 0) {
     const int words = 2 + text.requests.count;  // of the used part of Cut
@@ -283,24 +286,29 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   const Place at = place<kRowTiles>();
   Sums<kE, kRowTiles> all;
   all.clear();
-  for (int n = 0;; n += 2) {
-    wait_for_groups<kTiles - 2>();
+  for (int n = 0;; n += 4) {
+    wait_for_groups<kTiles - 4>();
     __syncthreads();  // the keys are here, and nobody reads the values before them any more
-    const typename Block::Cursor& here = block.leaves[n / 2 % 2];
+    const typename Block::Cursor& here = block.leaves[n / 4 % 2];
     if (!here.valid(plan)) break;
-    load(n + kTiles - 1, true);
+    load(n + kTiles - 2);
+    load(n + kTiles - 1);
     typename Block::Scores s;
-    const int queries = here.order % 2;
-    block.template score<4>(s, at, text.scale, here.leaf, n % kTiles, queries, [&](std::uint32_t (&x)[4], int i, int e) {
-      block.read_query(x, at, queries, i, e);
+    const typename Block::Tiles keys{n % kTiles, (n + 1) % kTiles}, values{(n + 2) % kTiles, (n + 3) % kTiles};
+    block.template score<4>(s, at, text.scale, here.leaf * kLeaf, keys, 0, [&](std::uint32_t (&x)[4], int i, int e) {
+      block.read_query(x, at, 0, i, e);
     });
     Sums<kE, kRowTiles> sums;
     sums.clear();
     block.template softmax<true>(sums, s, at);
-    wait_for_groups<kTiles - 2>();
-    __syncthreads();  // weights and values are here, and nobody reads the keys any more
-    load(n + kTiles, true);
-    block.weighted_sum(sums, at, (n + 1) % kTiles);
+    wait_for_groups<kTiles - 4>();
+    __syncthreads();  // weights and values are here, and nobody reads the keys and queries any more
+    const typename Block::Cursor& next = block.leaves[n / 4 % 2 ^ 1];
+    if (next.valid(plan) && next.entered) block.load_queries(text, next);
+    if (kTiles == 6) close_group();  // both halves of the next keys are on their way already
+    load(n + kTiles);
+    load(n + kTiles + 1);
+    block.weighted_sum(sums, at, values);
     merge(all, sums);
     if (here.ends_group()) {
       block.store_partial(a, all, at, here, plan.cut.shift == kWholeShift && here.leaf >= kGroupLeaves);
@@ -429,11 +437,11 @@ template <int kE>
 void launch_window(Stream& s, const Attention& a) {
   const std::int64_t rows = a.requests.longest * (a.q.cols / a.kv.k.cols);
   if (rows <= 16) {
-    launch_window<kE, 1, 1, 3>(s, a);
+    launch_window<kE, 1, 1, 6>(s, a);
   } else if (rows <= 32) {
-    launch_window<kE, 2, 1, 2>(s, a);
+    launch_window<kE, 2, 1, 5>(s, a);
   } else {
-    launch_window<kE, 2, 2, 2>(s, a);
+    launch_window<kE, 2, 2, 5>(s, a);
   }
 }
 
