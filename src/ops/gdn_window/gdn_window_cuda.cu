@@ -28,17 +28,19 @@ constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and 
 
 // A request and a value head.
 struct Job : Cursor {
-  std::int32_t index, head, key_head;
+  std::int32_t index, head, key_head, parity;
   bool keeps_keys;  // the heads of one key head share k and the inputs of k and q: the first writes them
 
   Job() = default;
   template <typename Window>
-  __device__ Job(const Window& w, int job, const Cursor& cursor) : Cursor(cursor), index(job) {
+  __device__ Job(const Window& w, int job, int nth, const Cursor& cursor) : Cursor(cursor), index(job), parity(nth % 2) {
     head = static_cast<int>(static_cast<unsigned>(job) % static_cast<unsigned>(w.value_heads));
     key_head = head / w.group();
     keeps_keys = head % w.group() == 0;
     if (!sound(w.slots)) first_row = rows = slot = start = previous = 0;
   }
+  // Whether k is needed to the end.
+  __device__ bool needs_keys() const { return folds() || block_of(start) != block_of(start + rows - 1); }
 };
 
 template <typename U>
@@ -62,11 +64,12 @@ struct Shared {
   // and 2 token + 1: f, high and low part.
   alignas(16) float weight[kGdnRing + kQuad][kQuad][2 * kMostWindow / kQuad];
   alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
-  float G[kGdnRing + kQuad], beta[kMostWindow + kQuad];
+  float G[2][kGdnRing + kQuad];  // by parity of the job, so that the next one's can come early
+  float beta[kMostWindow + kQuad];
   std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
   float before;                         // G of the token before the window
   Job job[3];  // this one and the next in order, in the third the one after
-  std::int32_t numbers[5];  // of the one after the next: Cursor's
+  std::int32_t numbers[5];  // of the last of them
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -120,9 +123,10 @@ struct Worker {
 
   __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
 
-  __device__ Job job(int index, int jobs) const {
-    return {w, index, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
+  __device__ Job job(int index, int nth, int jobs) const {
+    return {w, index, nth, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
   }
+  __device__ float* G(const Job& c) const { return m.G[c.parity]; }
   // The column in qkv of the head's q, k or v.
   __device__ int column(const Job& c, int part) const {
     return part == 2 ? (2 * w.key_heads + c.head) * kGdnDim : (part * w.key_heads + c.key_head) * kGdnDim;
@@ -142,21 +146,28 @@ struct Worker {
       }
     }
   }
-  // the records,
-  __device__ void load_records(const Job& c) const {
+  // the records: k and G,
+  __device__ void load_keys(const Job& c) const {
     const int base = c.base(), records = c.start - base;
 #pragma unroll 1
     for (int i = at.row; i < records; i += kRows) {
       const int row = ring_index(base + i);
-      const std::int64_t from = std::int64_t{c.slot} * kGdnRing + row;
-      copy_async<16>(&m.k[row][at.piece], w.ring_k.row(from) + c.key_head * kGdnDim + at.piece);
-      const U* u = w.ring_u.row(from) + c.head * kGdnDim + at.piece;
-#pragma unroll
-      for (int e = 0; e < 8; e += kOf16<U>) copy_async<16>(&m.u[row][at.piece + e], u + e);
+      copy_async<16>(&m.k[row][at.piece],
+                     w.ring_k.row(std::int64_t{c.slot} * kGdnRing + row) + c.key_head * kGdnDim + at.piece);
     }
     if (at.thread < records) {
       const int row = ring_index(base + at.thread);
-      copy_async<4>(&m.G[row], w.ring_g.row(std::int64_t{c.slot} * kGdnRing + row) + c.head);
+      copy_async<4>(&G(c)[row], w.ring_g.row(std::int64_t{c.slot} * kGdnRing + row) + c.head);
+    }
+  }
+  // and u; a warp copies what it reads itself,
+  __device__ void load_u(const Job& c) const {
+    constexpr int kOfRow = 16 / kOf16<U>;  // pieces
+    const int base = c.base(), records = c.start - base, e = 16 * at.warp + at.lane % kOfRow * kOf16<U>;
+#pragma unroll 1
+    for (int i = at.lane / kOfRow; i < records; i += 32 / kOfRow) {
+      const int row = ring_index(base + i);
+      copy_async<16>(&m.u[row][e], w.ring_u.row(std::int64_t{c.slot} * kGdnRing + row) + c.head * kGdnDim + e);
     }
   }
   // the inputs of the tokens before, and the taps;
@@ -275,7 +286,7 @@ struct Worker {
       if (j == at.lane) mine = sum;
     }
     if (at.lane >= c.rows) return;
-    m.G[ring_index(t)] = mine;
+    G(c)[ring_index(t)] = mine;
     m.beta[at.lane] = beta;
     w.ring_g.row(w.ring_row(c.slot, t))[c.head] = mine;
   }
@@ -324,12 +335,12 @@ struct Worker {
       if (token >= c.rows || block_of(t) != block_of(first_record) || half_of(t) < half_of(first_record)) continue;
       const bool early = half_of(t) > half_of(first_record);
       const int place = half_of(t) == half_of(c.start) ? token : t % kHalf;
-      const float G = m.G[ring_index(t)], beta = query ? 1.0f : m.beta[token];
+      const float last = G(c)[ring_index(t)], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = first_record + 8 * half + 2 * at.part;
-        const float2 past = *reinterpret_cast<const float2*>(&m.G[ring_index(j)]);
-        float weight[2] = {expf(__fsub_rn(G, past.x)), expf(__fsub_rn(G, past.y))};
+        const float2 past = *reinterpret_cast<const float2*>(&G(c)[ring_index(j)]);
+        float weight[2] = {expf(__fsub_rn(last, past.x)), expf(__fsub_rn(last, past.y))};
 #pragma unroll
         for (int i = 0; i < 2; ++i) weight[i] = __fmul_rn(__fmul_rn(beta, weight[i]), dots[half][2 * row + i]);
         if (early) {
@@ -371,9 +382,9 @@ struct Worker {
   }
 
   // s becomes the checkpoint of the block after that of token t.
-  __device__ void fold(State& s, int t) const {
+  __device__ void fold(const float* G, State& s, int t) const {
     const int block = ring_index(block_of(t) * L);
-    const float c = m.G[block + L - 1], decay = expf(c);
+    const float c = G[block + L - 1], decay = expf(c);
     std::uint32_t hi[2][4], lo[2][4];  // of y, 16 values x 16 records
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
@@ -381,8 +392,8 @@ struct Worker {
       load_updates(u, block + kHalf * step);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float2 G = *reinterpret_cast<const float2*>(&m.G[block + kHalf * step + 8 * (i / 2) + 2 * at.part]);
-        split(__fmul_rn(expf(__fsub_rn(c, G.x)), u[i].x), __fmul_rn(expf(__fsub_rn(c, G.y)), u[i].y), hi[step][i],
+        const float2 past = *reinterpret_cast<const float2*>(&G[block + kHalf * step + 8 * (i / 2) + 2 * at.part]);
+        split(__fmul_rn(expf(__fsub_rn(c, past.x)), u[i].x), __fmul_rn(expf(__fsub_rn(c, past.y)), u[i].y), hi[step][i],
               lo[step][i]);
       }
     }
@@ -430,13 +441,13 @@ struct Worker {
     }
   }
 
-  // What the checkpoint contributes to u and o of every token. `row`: ring row of the first.
-  __device__ void begin_sums(int begin, int count, int row, float (&h)[kTiles][4]) const {
+  // What the checkpoint contributes to u and o of every token. G: from the first on.
+  __device__ void begin_sums(int begin, int count, const float* G, float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       if (kQuad * n >= count) break;
       const int token = kQuad * n + at.part;
-      const float decay = expf(m.G[row + token]), beta = m.beta[begin + token];
+      const float decay = expf(G[token]), beta = m.beta[begin + token];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float v = to_f32(m.v[begin + token][at.value + 8 * r]);
@@ -476,14 +487,16 @@ struct Worker {
       const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
       const int count = static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(end - begin)));  // a uniform register
       if (begin == 0 ? c.folds() : block_of(t) * L == t) {
-        fold(s, t - L);
+        wait_for_u();
+        fold(G(c), s, t - L);
         if (begin == 0) store_state(s, w.state_of(c.slot, c.head), at);
       }
       float h[kTiles][4];
       multiply_state(s, begin, count, h);
       if (end == c.rows) load_state(next, s);
+      wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
-      begin_sums(begin, count, row, h);
+      begin_sums(begin, count, G(c) + row, h);
       if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
 #pragma unroll 2
       for (int j = ring_index(half); j < row; ++j) {
@@ -509,6 +522,12 @@ struct Worker {
       __syncwarp();  // u, before it is read as an operand
       begin = end;
     }
+  }
+
+  // After those of u, two groups have been started: inputs and keys of the next job.
+  __device__ void wait_for_u() const {
+    wait_for_copies_but<2>();
+    __syncwarp();
   }
 
   // Rounds the thread's two updates and keeps them; four threads have the same.
@@ -599,22 +618,26 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   State s;
   {
     const Work worker(w, m);
-    const Job guess = worker.job(first, jobs);
-    worker.load_state(guess, s), worker.load_records(guess), worker.load_past(guess);
+    const auto load_first = [&](const Job& c) {
+      worker.load_keys(c), worker.load_past(c), worker.load_u(c), worker.load_state(c, s);
+    };
+    const auto load_rest = [&](const Job& c) { worker.load_inputs(c), worker.load_gates(c), worker.load_z(c); };
+    const Job guess = worker.job(first, 0, jobs);
+    load_first(guess);
     wait_for_predecessor();
-    worker.load_inputs(guess), worker.load_gates(guess), worker.load_z(guess);
+    load_rest(guess);
     worker.load_numbers(first + 2 * step, jobs);
-    if (worker.at.thread < 2) m.job[worker.at.thread] = worker.job(first + worker.at.thread * step, jobs);
+    const int nth = worker.at.thread;
+    if (nth < 2) m.job[nth] = worker.job(first + nth * step, nth, jobs);
     wait_for_copies();
     __syncthreads();
-    const Job& c = m.job[0];
-    if (!__syncthreads_and(c == guess)) {
-      worker.load_state(c, s), worker.load_records(c), worker.load_past(c);
-      worker.load_inputs(c), worker.load_gates(c), worker.load_z(c);
+    if (!__syncthreads_and(m.job[0] == guess)) {
+      load_first(m.job[0]), load_rest(m.job[0]);
       wait_for_copies();
       __syncthreads();
     }
   }
+  bool late_keys = false;  // they came with u
 #pragma unroll 1
   for (int i = 0;; i = i == 2 ? 0 : i + 1) {
     const Job& c = m.job[i];
@@ -625,26 +648,38 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
       Work(w, m).convolve(c);
     }
     Work(w, m).store_inputs(c);
-    wait_for_copies();  // records and z
     __syncthreads();
+    // Small copies are started before the next checkpoint: what is asked for after it waits for all of it.
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
+    commit_copies();
     Work(w, m).normalise(c);
+    if (late_keys) {
+      wait_for_copies_but<1>();
+    } else {
+      wait_for_copies_but<2>();
+    }
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
       const int later = next.index + step;
-      m.job[i == 0 ? 2 : i - 1] = {w, later, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      m.job[i == 0 ? 2 : i - 1] = {w, later, c.parity, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
+    late_keys = c.needs_keys();
+    if (!late_keys) Work(w, m).load_keys(next);
+    Work(w, m).load_numbers(next.index + 2 * step, jobs);
+    commit_copies();
     Work(w, m).solve(c, next, s);
     __syncthreads();
     Work(w, m).store_updates(c);
     Work(w, m).store_outputs(c);
     if (next.index >= jobs) return;
-    wait_for_copies();  // inputs
+    wait_for_copies_but<1>();  // the inputs
     __syncthreads();
-    Work(w, m).load_records(next), Work(w, m).load_z(next), Work(w, m).load_numbers(next.index + 2 * step, jobs);
+    if (late_keys) Work(w, m).load_keys(next);
+    Work(w, m).load_u(next), Work(w, m).load_z(next);
+    commit_copies();
   }
 }
 
