@@ -78,8 +78,8 @@ using State = float[kGdnDim / 16][2][4];
 __device__ inline int half_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kHalf); }
 
 // Read anew wherever a Worker is made: what follows from it would else sit in registers throughout, and spill others.
-__device__ inline int this_thread() {
-  int t = static_cast<int>(threadIdx.x);
+__device__ inline unsigned this_thread() {
+  unsigned t = threadIdx.x;
   asm volatile("" : "+r"(t));
   return t;
 }
@@ -92,11 +92,22 @@ __device__ inline float lane_sum(float x) {
   return x;
 }
 
-struct Place {
-  int thread = this_thread(), warp = thread / 32, lane = thread % 32;
-  int group = lane / 4, part = lane % 4;  // row of a fragment, its quarter
-  int value = 16 * warp + group;          // the first of the thread's values, the other is 8 further
-  int row = thread / kPieces, piece = thread % kPieces * 8;  // where all copy rows of a head, 16 bytes each
+class Place {
+ public:
+  explicit __device__ Place(unsigned t)
+      : thread(static_cast<int>(t)),
+        warp(static_cast<int>(t / 32)),
+        lane(static_cast<int>(t % 32)),
+        group(static_cast<int>(t % 32 / 4)),
+        part(static_cast<int>(t % 4)),
+        value(16 * warp + group),
+        row(static_cast<int>(t / kPieces)),
+        piece(static_cast<int>(t % kPieces * 8)) {}
+
+  const int thread, warp, lane;
+  const int group, part;  // row of a fragment, its quarter
+  const int value;        // the first of the thread's values, the other is 8 further
+  const int row, piece;   // where all copy rows of a head, 16 bytes each
 };
 
 __device__ inline void store_state(const State& s, float* to, const Place& at) {
@@ -119,7 +130,7 @@ struct Worker {
 
   const W& w;
   Memory& m;
-  const Place at;
+  const Place at{this_thread()};
 
   __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
 
@@ -194,7 +205,7 @@ struct Worker {
   }
   // a and b, a token's in a word with a neighbour's, and G of the token before,
   __device__ void load_gates(const Job& c) const {
-    const int i = at.thread % kMostWindow, which = at.thread / kMostWindow;
+    const int i = at.thread & (kMostWindow - 1), which = at.thread >> 4;
     if (which < 2 && i < c.rows) {
       copy_async<4>(&m.gates[which][i],
                     reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(gate(which == 0 ? w.a : w.b, c, i)) / 4 * 4));
@@ -210,7 +221,7 @@ struct Worker {
   }
   __device__ void copy(bfloat* to, const bfloat* from) const {
     if (w.vectors) return copy_async<16>(to, from);
-#pragma unroll
+#pragma unroll 1
     for (int j = 0; j < 8; ++j) to[j] = from[j];
   }
   // and the numbers of a job.
@@ -233,10 +244,11 @@ struct Worker {
   // q, k and v of the window after convolution and SiLU, rounded, by all warps but the last. Tokens after the window, up
   // to a multiple of 4, get what happens to lie there.
   __device__ void convolve(const Job& c) const {
-    constexpr int kPairs = kGdnDim / 2;
+    constexpr unsigned kPairs = kGdnDim / 2;
 #pragma unroll 1
-    for (int unit = at.thread; unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
-      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
+    for (unsigned unit = static_cast<unsigned>(at.thread); unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
+      const int e = static_cast<int>(unit % kPairs * 2), part = static_cast<int>(unit / kPairs % 3);
+      const int first = static_cast<int>(unit / kPairs / 3 * kQuad);  // token
       if (first >= c.rows) break;
       const float4 low = *reinterpret_cast<const float4*>(m.taps[part][e]);
       const float4 high = *reinterpret_cast<const float4*>(m.taps[part][e + 1]);
@@ -293,8 +305,8 @@ struct Worker {
 
   // k and q normalised, q scaled, both rounded; 8 lanes a row.
   __device__ void normalise(const Job& c) const {
-    const int r = at.thread / 8;  // of x
-    uint4* row = reinterpret_cast<uint4*>(m.x[r]) + at.lane % 8;
+    const int r = 4 * at.warp + at.lane / 8, e = at.lane & 7;  // row of x, its piece
+    uint4* row = reinterpret_cast<uint4*>(m.x[r]) + e;
     uint4 piece[2] = {row[0], row[8]};
     std::uint32_t* pairs = &piece[0].x;
     float squares = 0;
@@ -303,18 +315,18 @@ struct Worker {
       squares = __fmaf_rn(low_of(pairs[i]), low_of(pairs[i]), squares);
       squares = __fmaf_rn(high_of(pairs[i]), high_of(pairs[i]), squares);
     }
-    const float scale = r % 2 == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
+    const float scale = (r & 1) == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
     const float factor = __fmul_rn(scale, rsqrtf(__fadd_rn(lane_sum<8>(squares), 1e-6f)));
 #pragma unroll
     for (int i = 0; i < 8; ++i) pairs[i] = pack(__fmul_rn(low_of(pairs[i]), factor), __fmul_rn(high_of(pairs[i]), factor));
     if (r >= 2 * c.rows) return;
     row[0] = piece[0], row[8] = piece[1];
-    if (r % 2 == 1) return;
+    if (r & 1) return;
     const int t = c.start + r / 2;
-    uint4* record = reinterpret_cast<uint4*>(m.k[ring_index(t)]) + at.lane % 8;
+    uint4* record = reinterpret_cast<uint4*>(m.k[ring_index(t)]) + e;
     record[0] = piece[0], record[8] = piece[1];
     if (!c.keeps_keys) return;
-    uint4* kept = reinterpret_cast<uint4*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim) + at.lane % 8;
+    uint4* kept = reinterpret_cast<uint4*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim) + e;
     kept[0] = piece[0], kept[8] = piece[1];
   }
 
@@ -331,10 +343,10 @@ struct Worker {
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const int token = tokens + at.group / 2 + 4 * row, t = c.start + token, query = at.group % 2;
+      const int token = tokens + (at.group >> 1) + 4 * row, t = c.start + token, query = at.group & 1;
       if (token >= c.rows || block_of(t) != block_of(first_record) || half_of(t) < half_of(first_record)) continue;
       const bool early = half_of(t) > half_of(first_record);
-      const int place = half_of(t) == half_of(c.start) ? token : t % kHalf;
+      const int place = half_of(t) == half_of(c.start) ? token : t & (kHalf - 1);
       const float last = G(c)[ring_index(t)], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -352,14 +364,14 @@ struct Worker {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {  // later ones are stale
-          if (j + i < t + query) m.weight[ring_index(j + i)][place % kQuad][place / kQuad * 2 + query] = weight[i];
+          if (j + i < t + query) m.weight[ring_index(j + i)][place & (kQuad - 1)][(place >> 2) * 2 + query] = weight[i];
         }
       }
     }
   }
   __device__ void weigh_all(const Job& c) const {
     constexpr int kEights = (kTiles + 1) / 2;  // of tokens
-    const int tokens = at.warp % kEights * 8, sixteen = at.warp / kEights;
+    const int tokens = (at.warp & (kEights - 1)) * 8, sixteen = at.warp / kEights;
     const int first = block_of(c.start) * L + kHalf * sixteen;  // the third are in the next block
     if (sixteen < 3 && tokens < c.rows && first < c.start + c.rows) weigh(c, tokens, first);
   }
