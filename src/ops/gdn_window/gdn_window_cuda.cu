@@ -710,6 +710,10 @@ void launch_window(Stream& s, const GdnWindow& a) {
   const Grid grid{.blocks = dim3(static_cast<unsigned>(std::min(jobs, 2 * multiprocessors()))),
                   .threads = kThreads,
                   .shared = sizeof(Shared<U>)};
+  // Two blocks an SM need most of its memory as shared memory, which is not always what the driver chooses.
+  check(cudaFuncSetAttribute(window_kernel<U, kTiles>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "gdn_window");
   launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs);
 }
 
