@@ -25,7 +25,12 @@ __device__ inline void copy_async(void* to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(to)), "l"(from), "n"(kBytes) : "memory");
   }
 }
-// Until all copies of this thread are there; others see them after a barrier.
+// Ends a group of copies.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Until all groups of this thread but the last kGroups are there; others see them after a barrier.
+template <int kGroups>
+__device__ inline void wait_for_copies_but() { asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory"); }
+// Until all are.
 __device__ inline void wait_for_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // 16 bytes that are read once. Volatile: it stays where it is written, before a wait for instance.

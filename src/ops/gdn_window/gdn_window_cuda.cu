@@ -28,17 +28,19 @@ constexpr int kQuad = 4;              // tokens of one tile of 8 columns: k and 
 
 // A request and a value head.
 struct Job : Cursor {
-  std::int32_t index, head, key_head;
+  std::int32_t index, head, key_head, parity;
   bool keeps_keys;  // the heads of one key head share k and the inputs of k and q: the first writes them
 
   Job() = default;
   template <typename Window>
-  __device__ Job(const Window& w, int job, const Cursor& cursor) : Cursor(cursor), index(job) {
+  __device__ Job(const Window& w, int job, int nth, const Cursor& cursor) : Cursor(cursor), index(job), parity(nth % 2) {
     head = static_cast<int>(static_cast<unsigned>(job) % static_cast<unsigned>(w.value_heads));
     key_head = head / w.group();
     keeps_keys = head % w.group() == 0;
     if (!sound(w.slots)) first_row = rows = slot = start = previous = 0;
   }
+  // Whether k is needed to the end.
+  __device__ bool needs_keys() const { return folds() || block_of(start) != block_of(start + rows - 1); }
 };
 
 template <typename U>
@@ -62,11 +64,12 @@ struct Shared {
   // and 2 token + 1: f, high and low part.
   alignas(16) float weight[kGdnRing + kQuad][kQuad][2 * kMostWindow / kQuad];
   alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
-  float G[kGdnRing + kQuad], beta[kMostWindow + kQuad];
+  float G[2][kGdnRing + kQuad];  // by parity of the job, so that the next one's can come early
+  float beta[kMostWindow + kQuad];
   std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
   float before;                         // G of the token before the window
   Job job[3];  // this one and the next in order, in the third the one after
-  std::int32_t numbers[5];  // of the one after the next: Cursor's
+  std::int32_t numbers[5];  // of the last of them
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -75,8 +78,8 @@ using State = float[kGdnDim / 16][2][4];
 __device__ inline int half_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kHalf); }
 
 // Read anew wherever a Worker is made: what follows from it would else sit in registers throughout, and spill others.
-__device__ inline int this_thread() {
-  int t = static_cast<int>(threadIdx.x);
+__device__ inline unsigned this_thread() {
+  unsigned t = threadIdx.x;
   asm volatile("" : "+r"(t));
   return t;
 }
@@ -89,11 +92,22 @@ __device__ inline float lane_sum(float x) {
   return x;
 }
 
-struct Place {
-  int thread = this_thread(), warp = thread / 32, lane = thread % 32;
-  int group = lane / 4, part = lane % 4;  // row of a fragment, its quarter
-  int value = 16 * warp + group;          // the first of the thread's values, the other is 8 further
-  int row = thread / kPieces, piece = thread % kPieces * 8;  // where all copy rows of a head, 16 bytes each
+class Place {
+ public:
+  explicit __device__ Place(unsigned t)
+      : thread(static_cast<int>(t)),
+        warp(static_cast<int>(t / 32)),
+        lane(static_cast<int>(t % 32)),
+        group(static_cast<int>(t % 32 / 4)),
+        part(static_cast<int>(t % 4)),
+        value(16 * warp + group),
+        row(static_cast<int>(t / kPieces)),
+        piece(static_cast<int>(t % kPieces * 8)) {}
+
+  const int thread, warp, lane;
+  const int group, part;  // row of a fragment, its quarter
+  const int value;        // the first of the thread's values, the other is 8 further
+  const int row, piece;   // where all copy rows of a head, 16 bytes each
 };
 
 __device__ inline void store_state(const State& s, float* to, const Place& at) {
@@ -116,13 +130,14 @@ struct Worker {
 
   const W& w;
   Memory& m;
-  const Place at;
+  const Place at{this_thread()};
 
   __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
 
-  __device__ Job job(int index, int jobs) const {
-    return {w, index, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
+  __device__ Job job(int index, int nth, int jobs) const {
+    return {w, index, nth, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
   }
+  __device__ float* G(const Job& c) const { return m.G[c.parity]; }
   // The column in qkv of the head's q, k or v.
   __device__ int column(const Job& c, int part) const {
     return part == 2 ? (2 * w.key_heads + c.head) * kGdnDim : (part * w.key_heads + c.key_head) * kGdnDim;
@@ -142,21 +157,28 @@ struct Worker {
       }
     }
   }
-  // the records,
-  __device__ void load_records(const Job& c) const {
+  // the records: k and G,
+  __device__ void load_keys(const Job& c) const {
     const int base = c.base(), records = c.start - base;
 #pragma unroll 1
     for (int i = at.row; i < records; i += kRows) {
       const int row = ring_index(base + i);
-      const std::int64_t from = std::int64_t{c.slot} * kGdnRing + row;
-      copy_async<16>(&m.k[row][at.piece], w.ring_k.row(from) + c.key_head * kGdnDim + at.piece);
-      const U* u = w.ring_u.row(from) + c.head * kGdnDim + at.piece;
-#pragma unroll
-      for (int e = 0; e < 8; e += kOf16<U>) copy_async<16>(&m.u[row][at.piece + e], u + e);
+      copy_async<16>(&m.k[row][at.piece],
+                     w.ring_k.row(std::int64_t{c.slot} * kGdnRing + row) + c.key_head * kGdnDim + at.piece);
     }
     if (at.thread < records) {
       const int row = ring_index(base + at.thread);
-      copy_async<4>(&m.G[row], w.ring_g.row(std::int64_t{c.slot} * kGdnRing + row) + c.head);
+      copy_async<4>(&G(c)[row], w.ring_g.row(std::int64_t{c.slot} * kGdnRing + row) + c.head);
+    }
+  }
+  // and u; a warp copies what it reads itself,
+  __device__ void load_u(const Job& c) const {
+    constexpr int kOfRow = 16 / kOf16<U>;  // pieces
+    const int base = c.base(), records = c.start - base, e = 16 * at.warp + at.lane % kOfRow * kOf16<U>;
+#pragma unroll 1
+    for (int i = at.lane / kOfRow; i < records; i += 32 / kOfRow) {
+      const int row = ring_index(base + i);
+      copy_async<16>(&m.u[row][e], w.ring_u.row(std::int64_t{c.slot} * kGdnRing + row) + c.head * kGdnDim + e);
     }
   }
   // the inputs of the tokens before, and the taps;
@@ -183,7 +205,7 @@ struct Worker {
   }
   // a and b, a token's in a word with a neighbour's, and G of the token before,
   __device__ void load_gates(const Job& c) const {
-    const int i = at.thread % kMostWindow, which = at.thread / kMostWindow;
+    const int i = at.thread & (kMostWindow - 1), which = at.thread >> 4;
     if (which < 2 && i < c.rows) {
       copy_async<4>(&m.gates[which][i],
                     reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(gate(which == 0 ? w.a : w.b, c, i)) / 4 * 4));
@@ -199,7 +221,7 @@ struct Worker {
   }
   __device__ void copy(bfloat* to, const bfloat* from) const {
     if (w.vectors) return copy_async<16>(to, from);
-#pragma unroll
+#pragma unroll 1
     for (int j = 0; j < 8; ++j) to[j] = from[j];
   }
   // and the numbers of a job.
@@ -222,10 +244,11 @@ struct Worker {
   // q, k and v of the window after convolution and SiLU, rounded, by all warps but the last. Tokens after the window, up
   // to a multiple of 4, get what happens to lie there.
   __device__ void convolve(const Job& c) const {
-    constexpr int kPairs = kGdnDim / 2;
+    constexpr unsigned kPairs = kGdnDim / 2;
 #pragma unroll 1
-    for (int unit = at.thread; unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
-      const int e = unit % kPairs * 2, part = unit / kPairs % 3, first = unit / kPairs / 3 * kQuad;  // token
+    for (unsigned unit = static_cast<unsigned>(at.thread); unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
+      const int e = static_cast<int>(unit % kPairs * 2), part = static_cast<int>(unit / kPairs % 3);
+      const int first = static_cast<int>(unit / kPairs / 3 * kQuad);  // token
       if (first >= c.rows) break;
       const float4 low = *reinterpret_cast<const float4*>(m.taps[part][e]);
       const float4 high = *reinterpret_cast<const float4*>(m.taps[part][e + 1]);
@@ -275,15 +298,15 @@ struct Worker {
       if (j == at.lane) mine = sum;
     }
     if (at.lane >= c.rows) return;
-    m.G[ring_index(t)] = mine;
+    G(c)[ring_index(t)] = mine;
     m.beta[at.lane] = beta;
     w.ring_g.row(w.ring_row(c.slot, t))[c.head] = mine;
   }
 
   // k and q normalised, q scaled, both rounded; 8 lanes a row.
   __device__ void normalise(const Job& c) const {
-    const int r = at.thread / 8;  // of x
-    uint4* row = reinterpret_cast<uint4*>(m.x[r]) + at.lane % 8;
+    const int r = 4 * at.warp + at.lane / 8, e = at.lane & 7;  // row of x, its piece
+    uint4* row = reinterpret_cast<uint4*>(m.x[r]) + e;
     uint4 piece[2] = {row[0], row[8]};
     std::uint32_t* pairs = &piece[0].x;
     float squares = 0;
@@ -292,18 +315,18 @@ struct Worker {
       squares = __fmaf_rn(low_of(pairs[i]), low_of(pairs[i]), squares);
       squares = __fmaf_rn(high_of(pairs[i]), high_of(pairs[i]), squares);
     }
-    const float scale = r % 2 == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
+    const float scale = (r & 1) == 0 ? 1.0f : 0.08838834764831845f;  // 128^-1/2
     const float factor = __fmul_rn(scale, rsqrtf(__fadd_rn(lane_sum<8>(squares), 1e-6f)));
 #pragma unroll
     for (int i = 0; i < 8; ++i) pairs[i] = pack(__fmul_rn(low_of(pairs[i]), factor), __fmul_rn(high_of(pairs[i]), factor));
     if (r >= 2 * c.rows) return;
     row[0] = piece[0], row[8] = piece[1];
-    if (r % 2 == 1) return;
+    if (r & 1) return;
     const int t = c.start + r / 2;
-    uint4* record = reinterpret_cast<uint4*>(m.k[ring_index(t)]) + at.lane % 8;
+    uint4* record = reinterpret_cast<uint4*>(m.k[ring_index(t)]) + e;
     record[0] = piece[0], record[8] = piece[1];
     if (!c.keeps_keys) return;
-    uint4* kept = reinterpret_cast<uint4*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim) + at.lane % 8;
+    uint4* kept = reinterpret_cast<uint4*>(w.ring_k.row(w.ring_row(c.slot, t)) + c.key_head * kGdnDim) + e;
     kept[0] = piece[0], kept[8] = piece[1];
   }
 
@@ -320,16 +343,16 @@ struct Worker {
     }
 #pragma unroll
     for (int row = 0; row < 2; ++row) {
-      const int token = tokens + at.group / 2 + 4 * row, t = c.start + token, query = at.group % 2;
+      const int token = tokens + (at.group >> 1) + 4 * row, t = c.start + token, query = at.group & 1;
       if (token >= c.rows || block_of(t) != block_of(first_record) || half_of(t) < half_of(first_record)) continue;
       const bool early = half_of(t) > half_of(first_record);
-      const int place = half_of(t) == half_of(c.start) ? token : t % kHalf;
-      const float G = m.G[ring_index(t)], beta = query ? 1.0f : m.beta[token];
+      const int place = half_of(t) == half_of(c.start) ? token : t & (kHalf - 1);
+      const float last = G(c)[ring_index(t)], beta = query ? 1.0f : m.beta[token];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int j = first_record + 8 * half + 2 * at.part;
-        const float2 past = *reinterpret_cast<const float2*>(&m.G[ring_index(j)]);
-        float weight[2] = {expf(__fsub_rn(G, past.x)), expf(__fsub_rn(G, past.y))};
+        const float2 past = *reinterpret_cast<const float2*>(&G(c)[ring_index(j)]);
+        float weight[2] = {expf(__fsub_rn(last, past.x)), expf(__fsub_rn(last, past.y))};
 #pragma unroll
         for (int i = 0; i < 2; ++i) weight[i] = __fmul_rn(__fmul_rn(beta, weight[i]), dots[half][2 * row + i]);
         if (early) {
@@ -341,14 +364,14 @@ struct Worker {
         }
 #pragma unroll
         for (int i = 0; i < 2; ++i) {  // later ones are stale
-          if (j + i < t + query) m.weight[ring_index(j + i)][place % kQuad][place / kQuad * 2 + query] = weight[i];
+          if (j + i < t + query) m.weight[ring_index(j + i)][place & (kQuad - 1)][(place >> 2) * 2 + query] = weight[i];
         }
       }
     }
   }
   __device__ void weigh_all(const Job& c) const {
     constexpr int kEights = (kTiles + 1) / 2;  // of tokens
-    const int tokens = at.warp % kEights * 8, sixteen = at.warp / kEights;
+    const int tokens = (at.warp & (kEights - 1)) * 8, sixteen = at.warp / kEights;
     const int first = block_of(c.start) * L + kHalf * sixteen;  // the third are in the next block
     if (sixteen < 3 && tokens < c.rows && first < c.start + c.rows) weigh(c, tokens, first);
   }
@@ -371,9 +394,9 @@ struct Worker {
   }
 
   // s becomes the checkpoint of the block after that of token t.
-  __device__ void fold(State& s, int t) const {
+  __device__ void fold(const float* G, State& s, int t) const {
     const int block = ring_index(block_of(t) * L);
-    const float c = m.G[block + L - 1], decay = expf(c);
+    const float c = G[block + L - 1], decay = expf(c);
     std::uint32_t hi[2][4], lo[2][4];  // of y, 16 values x 16 records
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
@@ -381,8 +404,8 @@ struct Worker {
       load_updates(u, block + kHalf * step);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float2 G = *reinterpret_cast<const float2*>(&m.G[block + kHalf * step + 8 * (i / 2) + 2 * at.part]);
-        split(__fmul_rn(expf(__fsub_rn(c, G.x)), u[i].x), __fmul_rn(expf(__fsub_rn(c, G.y)), u[i].y), hi[step][i],
+        const float2 past = *reinterpret_cast<const float2*>(&G[block + kHalf * step + 8 * (i / 2) + 2 * at.part]);
+        split(__fmul_rn(expf(__fsub_rn(c, past.x)), u[i].x), __fmul_rn(expf(__fsub_rn(c, past.y)), u[i].y), hi[step][i],
               lo[step][i]);
       }
     }
@@ -430,13 +453,13 @@ struct Worker {
     }
   }
 
-  // What the checkpoint contributes to u and o of every token. `row`: ring row of the first.
-  __device__ void begin_sums(int begin, int count, int row, float (&h)[kTiles][4]) const {
+  // What the checkpoint contributes to u and o of every token. G: from the first on.
+  __device__ void begin_sums(int begin, int count, const float* G, float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
       if (kQuad * n >= count) break;
       const int token = kQuad * n + at.part;
-      const float decay = expf(m.G[row + token]), beta = m.beta[begin + token];
+      const float decay = expf(G[token]), beta = m.beta[begin + token];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const float v = to_f32(m.v[begin + token][at.value + 8 * r]);
@@ -476,14 +499,16 @@ struct Worker {
       const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
       const int count = static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(end - begin)));  // a uniform register
       if (begin == 0 ? c.folds() : block_of(t) * L == t) {
-        fold(s, t - L);
+        wait_for_u();
+        fold(G(c), s, t - L);
         if (begin == 0) store_state(s, w.state_of(c.slot, c.head), at);
       }
       float h[kTiles][4];
       multiply_state(s, begin, count, h);
       if (end == c.rows) load_state(next, s);
+      wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
-      begin_sums(begin, count, row, h);
+      begin_sums(begin, count, G(c) + row, h);
       if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
 #pragma unroll 2
       for (int j = ring_index(half); j < row; ++j) {
@@ -509,6 +534,12 @@ struct Worker {
       __syncwarp();  // u, before it is read as an operand
       begin = end;
     }
+  }
+
+  // After those of u, two groups have been started: inputs and keys of the next job.
+  __device__ void wait_for_u() const {
+    wait_for_copies_but<2>();
+    __syncwarp();
   }
 
   // Rounds the thread's two updates and keeps them; four threads have the same.
@@ -599,22 +630,26 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   State s;
   {
     const Work worker(w, m);
-    const Job guess = worker.job(first, jobs);
-    worker.load_state(guess, s), worker.load_records(guess), worker.load_past(guess);
+    const auto load_first = [&](const Job& c) {
+      worker.load_keys(c), worker.load_past(c), worker.load_u(c), worker.load_state(c, s);
+    };
+    const auto load_rest = [&](const Job& c) { worker.load_inputs(c), worker.load_gates(c), worker.load_z(c); };
+    const Job guess = worker.job(first, 0, jobs);
+    load_first(guess);
     wait_for_predecessor();
-    worker.load_inputs(guess), worker.load_gates(guess), worker.load_z(guess);
+    load_rest(guess);
     worker.load_numbers(first + 2 * step, jobs);
-    if (worker.at.thread < 2) m.job[worker.at.thread] = worker.job(first + worker.at.thread * step, jobs);
+    const int nth = worker.at.thread;
+    if (nth < 2) m.job[nth] = worker.job(first + nth * step, nth, jobs);
     wait_for_copies();
     __syncthreads();
-    const Job& c = m.job[0];
-    if (!__syncthreads_and(c == guess)) {
-      worker.load_state(c, s), worker.load_records(c), worker.load_past(c);
-      worker.load_inputs(c), worker.load_gates(c), worker.load_z(c);
+    if (!__syncthreads_and(m.job[0] == guess)) {
+      load_first(m.job[0]), load_rest(m.job[0]);
       wait_for_copies();
       __syncthreads();
     }
   }
+  bool late_keys = false;  // they came with u
 #pragma unroll 1
   for (int i = 0;; i = i == 2 ? 0 : i + 1) {
     const Job& c = m.job[i];
@@ -625,26 +660,38 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
       Work(w, m).convolve(c);
     }
     Work(w, m).store_inputs(c);
-    wait_for_copies();  // records and z
     __syncthreads();
+    // Small copies are started before the next checkpoint: what is asked for after it waits for all of it.
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
+    commit_copies();
     Work(w, m).normalise(c);
+    if (late_keys) {
+      wait_for_copies_but<1>();
+    } else {
+      wait_for_copies_but<2>();
+    }
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
       const int later = next.index + step;
-      m.job[i == 0 ? 2 : i - 1] = {w, later, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      m.job[i == 0 ? 2 : i - 1] = {w, later, c.parity, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
+    late_keys = c.needs_keys();
+    if (!late_keys) Work(w, m).load_keys(next);
+    Work(w, m).load_numbers(next.index + 2 * step, jobs);
+    commit_copies();
     Work(w, m).solve(c, next, s);
     __syncthreads();
     Work(w, m).store_updates(c);
     Work(w, m).store_outputs(c);
     if (next.index >= jobs) return;
-    wait_for_copies();  // inputs
+    wait_for_copies_but<1>();  // the inputs
     __syncthreads();
-    Work(w, m).load_records(next), Work(w, m).load_z(next), Work(w, m).load_numbers(next.index + 2 * step, jobs);
+    if (late_keys) Work(w, m).load_keys(next);
+    Work(w, m).load_u(next), Work(w, m).load_z(next);
+    commit_copies();
   }
 }
 
@@ -663,6 +710,10 @@ void launch_window(Stream& s, const GdnWindow& a) {
   const Grid grid{.blocks = dim3(static_cast<unsigned>(std::min(jobs, 2 * multiprocessors()))),
                   .threads = kThreads,
                   .shared = sizeof(Shared<U>)};
+  // Two blocks an SM need most of its memory as shared memory, which is not always what the driver chooses.
+  check(cudaFuncSetAttribute(window_kernel<U, kTiles>, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             cudaSharedmemCarveoutMaxShared),
+        "gdn_window");
   launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs);
 }
 
