@@ -36,6 +36,12 @@ __device__ inline void wait_for(unsigned barrier, unsigned parity) {
   while (!has_ended(barrier, parity)) {
   }
 }
+// Holds in one lane of a warp.
+__device__ inline bool elect_lane() {
+  unsigned elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected;
+}
 // The first `threads` threads of the block wait for each other.
 __device__ inline void wait_for_warps(int threads) {
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");

@@ -7,6 +7,7 @@
 // of weights are on their way before the kernel before has ended. Precision: bf16 products, f32 sums. The order of
 // summation is a function of K alone: see linear_mma.cuh.
 #include <algorithm>
+#include <limits>
 
 #include "ops/cuda/entries.h"
 #include "ops/linear/linear.h"
@@ -21,23 +22,29 @@ constexpr int kMultiprocessors = 132;  // of an H200; elsewhere a guess that cos
 // Two blocks fit into a multiprocessor: the next kernel fetches its first weights while this one finishes.
 constexpr int kSharedBytes = 112 * 1024;
 
-template <typename Tile>
-int count_tiles(Product& a) {
+// Tiles of so many rows.
+int count_tiles(Product& a, int rows) {
   int tiles = 0;
   for (int i = 0; i < a.count; ++i) {
     a.factors[i].first_tile = tiles;
-    tiles += blocks_of(a.factors[i].N, Tile::kRows);
+    tiles += blocks_of(a.factors[i].N, rows);
   }
   return tiles;
 }
 
-// `most` tiles for a block: side by side, or in laps.
-template <typename Tile, bool kSplit>
-Plan plan_for(const Product& a, int most) {
-  Plan plan;
-  plan.laps = blocks_of(most, Tile::kMostAcross);
-  plan.across = blocks_of(most, plan.laps);
-  const int fitting = kSharedBytes / Ring<Tile>::bytes_of(plan.across);
+// The tile that gives the busiest multiprocessor the least work, and the larger of equals.
+template <typename Shape, bool kSplit>
+Plan plan_for(Product& a) {
+  const int columns = blocks_of(a.T, Shape::kTokens);
+  Plan plan = {.work = std::numeric_limits<int>::max()};
+  for (int across = 1; across <= Shape::kMostAcross; ++across) {
+    const int rows = across * Shape::kRows, tiles = count_tiles(a, rows);
+    const int laps = kSplit ? 1 : blocks_of(tiles, std::max(1, kMultiprocessors / columns));
+    const int work = kSplit ? blocks_of(tiles * columns * kSegments, kMultiprocessors) * rows : laps * rows * kSegments;
+    if (work <= plan.work) plan = {.across = across, .laps = laps, .tiles = tiles, .work = work};
+  }
+  count_tiles(a, plan.across * Shape::kRows);
+  const int fitting = kSharedBytes / Ring<Shape>::bytes_of(plan.across);
   const int steps = blocks_of(kSplit ? a.segment : a.K, kBoxColumns) * plan.laps;
   plan.depth = std::min({std::max(fitting, 3), steps, kMostDepth});
   plan.trigger = plan.depth;
@@ -67,46 +74,33 @@ CUtensorMap map_for(const bfloat* data, int K, std::int64_t rows, std::int64_t s
   return map;
 }
 
-template <typename Tile, bool kSplit>
-void launch_product(Stream& s, const Product& a, int tiles, const Plan& plan) {
+template <typename Shape, bool kSplit>
+void launch_product(Stream& s, const Product& a, const Plan& plan) {
   constexpr int kBlocks = kSplit ? kSegments : 1;
   Maps maps = {};
   for (int i = 0; i < a.count; ++i) {
-    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, Tile::kRows);
+    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, plan.across * Shape::kRows);
   }
-  maps.tokens = map_for(a.x, a.K, a.T, a.T == 1 ? a.K : a.x_stride, Tile::kTokens);
-  const int warps = plan.across * Tile::kDown;
-  const int ring = plan.depth * Ring<Tile>::bytes_of(plan.across),
-            sums = kSplit ? warps * Tile::kM * Tile::kN * 512 : 0;
-  const Grid grid = {.blocks = dim3(blocks(tiles, plan.across * plan.laps) * kBlocks, blocks(a.T, Tile::kTokens)),
+  maps.tokens = map_for(a.x, a.K, a.T, a.T == 1 ? a.K : a.x_stride, Shape::kTokens);
+  const int warps = plan.across * Shape::kDown;
+  const int ring = plan.depth * Ring<Shape>::bytes_of(plan.across);
+  const int sums = kSplit ? warps * Shape::kM * Shape::kN * 512 : 0;
+  const Grid grid = {.blocks = dim3(blocks(plan.tiles, plan.laps) * kBlocks, blocks(a.T, Shape::kTokens)),
                      .threads = 32u * static_cast<unsigned>(warps + 1),
                      .shared = static_cast<std::size_t>(kHeaderBytes + std::max(ring, sums)),
                      .cluster = kBlocks};
-  launch(s, "linear", grid, product_kernel<Tile, kSplit>, a, maps, plan);
+  launch(s, "linear", grid, product_kernel<Shape, kSplit>, a, maps, plan);
 }
 
-// Tiles for a block, so that there is a block (`blocks` is 1), or a cluster of so many, for all multiprocessors.
-template <typename Tile>
-int share(int tiles, int blocks, int tokens) {
-  return blocks_of(tiles, std::max(1, kMultiprocessors / (blocks * blocks_of(tokens, Tile::kTokens))));
-}
-
-// Whole: the tile of blocks that have all of K; Split: that of blocks that have a segment. The latter for more than a
-// tile of tokens, and where whole rows would leave multiprocessors idle or let too few rows share the tokens that a
-// block reads.
+// Whole: for blocks that have all of K; Split: for those that have a segment. The latter where they have less to do, or
+// where few rows would share the tokens that a block reads.
 template <typename Whole, typename Split>
-void multiply(Stream& s, Product a) {
-  const int whole_tiles = count_tiles<Whole>(a), whole = share<Whole>(whole_tiles, 1, a.T);
-  const int split_tiles = count_tiles<Split>(a), quarter = share<Split>(split_tiles, kSegments, a.T);
-  const int whole_rows = whole * Whole::kRows, quarter_rows = quarter * Split::kRows;
-  const bool better = whole_rows < 64 || 10 * quarter_rows < 36 * whole_rows;
-  const bool possible = blocks_of(a.K, a.segment) == kSegments;
-  if (possible && (a.T > Split::kTokens || (better && quarter <= Split::kMostAcross))) {
-    const Plan plan = plan_for<Split, true>(a, std::min(quarter, Split::kMostAcross));
-    return launch_product<Split, true>(s, a, split_tiles, plan);
-  }
-  count_tiles<Whole>(a);
-  launch_product<Whole, false>(s, a, whole_tiles, plan_for<Whole, false>(a, whole));
+void multiply(Stream& s, Product& a) {
+  const int whole = plan_for<Whole, false>(a).work, rows = whole / kSegments;
+  const Plan split = plan_for<Split, true>(a);
+  const bool better = 10 * split.work < 9 * whole || (rows < 64 && split.work <= whole);
+  if (better && blocks_of(a.K, a.segment) == kSegments) return launch_product<Split, true>(s, a, split);
+  launch_product<Whole, false>(s, a, plan_for<Whole, false>(a));
 }
 
 // For rows that the copy engine cannot read: the same instructions, operands straight from memory. A warp has 16 weight
@@ -147,21 +141,18 @@ void multiply(Stream& s, Product& a) {
   bool aligned = at_16_bytes(a.x) && a.K % 8 == 0 && (a.x_stride % 8 == 0 || a.T == 1);
   for (int i = 0; i < a.count; ++i) aligned = aligned && at_16_bytes(a.factors[i].w);
   if (!aligned) {
-    using OneTile = Tile<1, 1, 1, 1>;
-    const dim3 grid(static_cast<unsigned>(count_tiles<OneTile>(a)), blocks(a.T, 32));
+    const dim3 grid(static_cast<unsigned>(count_tiles(a, 16)), blocks(a.T, 32));
     launch(s, "linear", {.blocks = grid, .threads = 128}, scattered_kernel, a);
   } else if (a.T <= 8) {
-    multiply<Tile<1, 1, 1, 12>, Tile<1, 1, 1, 12>>(s, a);
+    multiply<Shape<1, 1, 1, 12>, Shape<1, 1, 1, 12>>(s, a);
   } else if (a.T <= 16) {
-    multiply<Tile<1, 2, 1, 12>, Tile<1, 2, 1, 12>>(s, a);
+    multiply<Shape<1, 2, 1, 12>, Shape<1, 2, 1, 12>>(s, a);
   } else if (a.T <= 32) {
-    multiply<Tile<1, 4, 1, 12>, Tile<1, 4, 1, 12>>(s, a);
+    multiply<Shape<1, 4, 1, 12>, Shape<1, 4, 1, 12>>(s, a);
   } else if (a.T <= 64) {
-    multiply<Tile<1, 8, 1, 12>, Tile<1, 8, 1, 12>>(s, a);
-  } else if (a.T <= 128) {
-    multiply<Tile<2, 8, 2, 3>, Tile<2, 8, 2, 5>>(s, a);
+    multiply<Shape<2, 4, 2, 5>, Shape<2, 4, 2, 5>>(s, a);
   } else {
-    multiply<Tile<2, 8, 2, 3>, Tile<4, 8, 2, 3>>(s, a);
+    multiply<Shape<2, 8, 2, 3>, Shape<2, 8, 2, 3>>(s, a);
   }
 }
 
