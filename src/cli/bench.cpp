@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -13,6 +14,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
+#include "io/file.h"
 #include "io/json.h"
 #include "model/shapes.h"
 #include "ops/trace.h"
@@ -21,7 +23,7 @@ namespace quire {
 namespace {
 
 struct BenchArguments {
-  std::string shape, model, device = "auto", switches, json;
+  std::string shape, model, device = "auto", switches, json, rival;
   std::vector<int> batches = {1, 8, 12, 32};
   std::vector<std::int64_t> contexts = {1024, 4096};
   int window = 1;
@@ -219,6 +221,31 @@ Json explain(Bench& bench, const StepTime& step, double bandwidth) {
   return list;
 }
 
+// --- another engine's figures ----------------------------------------------------------------------------
+
+// Milliseconds a step of a rival (bench/rivals/), by batch and context: JSON lines with "shape", "batch",
+// "context" and "ms_per_step".
+using Rival = std::map<std::pair<int, std::int64_t>, double>;
+
+Rival read_rival(const std::string& path, const std::string& shape) {
+  Rival rival;
+  const std::string text = read_file(path);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string line = text.substr(at, end - at);
+    at = end + 1;
+    if (line.find('{') == std::string::npos) continue;
+    const Json row = parse_json(line, path);
+    const auto complete = {"shape", "batch", "context", "ms_per_step"};
+    if (!std::all_of(complete.begin(), complete.end(), [&](const char* name) { return row.contains(name); }))
+      fail(ErrorCode::invalid_input, "{}: a line without shape, batch, context and ms_per_step: {}", path,
+           line);
+    if (row["shape"] == shape)
+      rival[{row["batch"].get<int>(), row["context"].get<std::int64_t>()}] = row["ms_per_step"].get<double>();
+  }
+  return rival;
+}
+
 // --- the command -----------------------------------------------------------------------------------------
 
 std::string device_name(const Backend& backend) {
@@ -238,17 +265,22 @@ int run(const BenchArguments& a) {
   Bench bench(a, backend);
   const double bandwidth = backend.read_bandwidth(bench.stream);
   const std::string name = a.model.empty() ? a.shape + ", random weights" : a.model;
-  fmt::print("{}; {}; reads at most {:.2f} TB/s; window of {}{}\n", name, device_name(backend),
-             bandwidth * 1e-12, a.window, a.window > 1 ? " (verification alone: no drafter runs)" : "");
-  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}\n", "batch", "context", "ms a step", "rows/s",
-             "floor ms", "limit%");
+  fmt::print("{}; {}; reads at most {:.0f} GB/s; window of {}{}\n", name, device_name(backend),
+             bandwidth * 1e-9, a.window, a.window > 1 ? " (verification alone: no drafter runs)" : "");
+  const Rival rival = a.rival.empty() ? Rival() : read_rival(a.rival, a.shape);
+  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}{}\n", "batch", "context", "ms a step", "rows/s",
+             "floor ms", "limit%", rival.empty() ? "" : "  rival");
   Json rows = Json::array();
   for (const std::int64_t context : a.contexts) {
     for (const int batch : a.batches) {
       const StepTime t = measure_steps(bench, batch, context, a.steps, bandwidth);
       const double limit = 100 * t.floor / t.seconds;
-      fmt::print("{:>6} {:>8} {:>10.3f} {:>12.0f} {:>10.3f} {:>7.1f}\n", batch, context, 1e3 * t.seconds,
-                 batch * a.window / t.seconds, 1e3 * t.floor, limit);
+      const auto other = rival.find({batch, context});
+      const std::string ratio =
+          other == rival.end() ? ""
+                               : fmt::format("  {:.1f} times as fast", other->second / (1e3 * t.seconds));
+      fmt::print("{:>6} {:>8} {:>10.3f} {:>12.0f} {:>10.3f} {:>7.1f}{}\n", batch, context, 1e3 * t.seconds,
+                 batch * a.window / t.seconds, 1e3 * t.floor, limit, ratio);
       std::fflush(stdout);
       Json row = {{"batch", batch},
                   {"context", context},
@@ -256,6 +288,7 @@ int run(const BenchArguments& a) {
                   {"ms_a_step", 1e3 * t.seconds},
                   {"floor_ms", 1e3 * t.floor},
                   {"limit_percent", limit}};
+      if (other != rival.end()) row["rival_ms_a_step"] = other->second;
       if (a.explain) row["operations"] = explain(bench, t, bandwidth);
       rows.push_back(row);
     }
@@ -306,6 +339,8 @@ int bench_command(int argc, char** argv) {
                  "Optimizations by name: graphs=off, dependent_launch=off, gdn_ring=f32")
       ->type_name("LIST");
   app.add_option("--json", a.json, "Write the figures into this file, too")->type_name("FILE");
+  app.add_option("--rival", a.rival, "Figures of another engine (bench/rivals/), for a ratio")
+      ->type_name("FILE");
   app.add_flag("--explain", a.explain, "Say for each step where its time goes");
   app.footer(
       "limit%: the time that the least bytes of a step (weights, keys and values, states) take at the read "

@@ -323,6 +323,38 @@ TEST(ModelPaths, PrefillAgreesWithTokenByToken) {
   }
 }
 
+// A GPU beside the CPU, fed the same tokens: after a first difference, tokens of its own would say nothing.
+TEST(ModelPaths, CudaFollowsTheCpu) {
+  if (!cuda_backend()) GTEST_SKIP() << "there is no GPU";
+  for (const GoldenCase& c : {kGoldenCases[4], kGoldenCases[5]}) {
+    const Golden golden(c, Format::bf16);
+    Sequence cpu(c, cpu_backend(), Format::bf16, 2), gpu(c, *cuda_backend(), Format::bf16, 2);
+    std::vector<std::vector<float>> logits[2];
+    const std::vector<std::int32_t> tokens = golden.ints("generated_ids");
+    for (Sequence* run : {&cpu, &gpu}) {
+      auto& seen = logits[run == &gpu];
+      run->start(golden.ints("prompt_ids"), nullptr);
+      seen.push_back(run->to_floats(run->prefill(Sequence::kMaxTokens, nullptr), {0}));
+      for (const std::int32_t token : tokens) seen.push_back(run->to_floats(run->window_step(token), {0}));
+    }
+    std::size_t equal = 0;
+    double gap = 0;
+    for (std::size_t i = 0; i < logits[0].size(); ++i) {
+      const std::vector<float>&a = logits[0][i], &b = logits[1][i];
+      equal += std::max_element(a.begin(), a.end()) - a.begin() ==
+               std::max_element(b.begin(), b.end()) - b.begin();
+      for (std::size_t v = 0; v < a.size(); ++v) gap = std::max(gap, std::fabs(double{a[v]} - b[v]));
+    }
+    const double scale = root_mean_square(logits[0][0]);
+    fmt::print("{}: {} of {} likeliest tokens equal, largest gap of a logit {:.4f} ({:.4f} of their size)\n",
+               c.name, equal, logits[0].size(), gap, gap / scale);
+    EXPECT_LT(gap, scale * rounded_chain(Format::bf16, cpu.config.vision.patch_dim(),
+                                         roundings("logits", cpu.config))
+                               .absolute)
+        << c.name;
+  }
+}
+
 // The bits of a step are a function of its request: not of the number of threads.
 TEST(ModelPaths, BitsDoNotDependOnThreads) {
   const GoldenCase& c = kGoldenCases[1];
