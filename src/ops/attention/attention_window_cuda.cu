@@ -5,17 +5,17 @@
 //
 // Bytes: K and V once, 4 E G a key: the wall. FLOP: 4 E H a key and row, with 16 rows a third of the tensor cores.
 //
-// Plan: keys are cut into leaves of kLeaf and groups of kGroupLeaves leaves, rows (token, head of the group) into blocks
-// of 16, 32 or 64. A unit of work is a row block, a key head and a leaf, a group or a whole sequence: leaves when there
-// are few, groups when they fill the machine, sequences when the results of groups would not fit the scratch memory.
-// Resident blocks walk the units, half leaves always on their way; a second kernel merges what units left.
+// Plan: keys are cut into leaves of kLeaf and groups of kGroupLeaves leaves, rows (token, head of the group) into
+// blocks of 16, 32 or 64. A unit of work is a row block, a key head and a leaf, a group or a whole sequence: leaves when
+// there are few, groups when they fill the machine, sequences when the results of groups would not fit the scratch
+// memory. Resident blocks walk the units, half leaves always on their way; a second kernel merges what units left.
 //
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32, exp by ex2.approx; weights are rounded to
 // bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
 //
-// Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence that
-// of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was cut
-// shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh).
+// Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence
+// that of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was
+// cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh).
 //
 // The arrays of the requests and the block tables are read before the kernel before this one is complete, and so are
 // keys from before the step. Whatever writes them must therefore not call let_successor_start().
@@ -32,8 +32,8 @@ constexpr int kLeaf = 1 << kLeafShift, kGroupLeaves = 1 << (kGroupShift - kLeafS
 constexpr int kMostRequests = 64;
 constexpr int kMergeThreads = 64;
 
-// How the work is cut, for the second kernel. Unit u of request r: u - first_unit[r] = (piece of the keys * row blocks +
-// row block) * key heads + key head.
+// How the work is cut, for the second kernel. Unit u of request r: u - first_unit[r] = (piece of the keys * row blocks
+// + row block) * key heads + key head.
 struct Cut {
   int shift;
   int first_unit[kMostRequests + 1];
@@ -426,7 +426,8 @@ void launch_window(Stream& s, const Attention& a) {
           .threads = Block::kThreads,
           .shared = sizeof(Block)},
          window_kernel<kE, kRowWarps, kRowTiles, kTiles>, call);
-  const dim3 grid(static_cast<unsigned>(a.requests.count), blocks(longest * text.group * text.key_heads, kMergeThreads / (kE / 4)));
+  const dim3 grid(static_cast<unsigned>(a.requests.count),
+                  blocks(longest * text.group * text.key_heads, kMergeThreads / (kE / 4)));
   launch(s, "attention_window", {.blocks = grid, .threads = kMergeThreads}, merge_kernel<kE, Block::kRows>, call);
 }
 
