@@ -1,9 +1,10 @@
 // What prefill and window share: a block of query rows against tiles of keys in pages.
 //
 // A row is (token of the request, head of the group), so that a group shares its keys. A block has 4 columns of warps:
-// they share the kKeys keys of a tile for Q K^T and then the columns of P V. A row takes the same instructions whatever the number of
-// rows of the block: its bits depend on its own tiles alone. A tile that is masked for a row leaves it as it is: factor
-// exp(0) = 1, weights 0 (values of later tokens have to be finite). The sign of a zero sum is dropped at the end.
+// they share the kKeys keys of a step for Q K^T and then the columns of P V. A row takes the same instructions whatever
+// the number of rows of the block: its bits depend on its own keys alone. A step that is masked for a row leaves it as it
+// is: factor exp(0) = 1, weights 0 (values of later tokens have to be finite). The sign of a zero sum is dropped at the
+// end.
 #pragma once
 
 #include "ops/attention/attention_tiles.cuh"
@@ -187,7 +188,9 @@ struct AttentionBlock {
       for (int half = 0; half < 2; ++half) {
         float largest = kMinusInfinity;
 #pragma unroll
-        for (int n = 0; n < kWarpKeys / 8; ++n) largest = fmaxf(largest, fmaxf(s[i][n][2 * half], s[i][n][2 * half + 1]));
+        for (int n = 0; n < kWarpKeys / 8; ++n) {
+          largest = fmaxf(largest, fmaxf(s[i][n][2 * half], s[i][n][2 * half + 1]));
+        }
         largest = row_max(largest);
         if (at.lane % 4 == 0) rows[at.column_warp][at.row(i, half)] = largest;
       }
@@ -232,13 +235,15 @@ struct AttentionBlock {
   __device__ void weighted_sum(Sums& sums, const Place& at, const Tiles& values) const {
 #pragma unroll
     for (int j = 0; j < kKeys; j += 16) {
+      const bfloat* const from =
+          tiles[values[j / kPageUnit]] + j % kPageUnit * kStride + at.column_warp * (kE / kColumnWarps);
       std::uint32_t x[kRowTiles][4];
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) load_a(x[i], p + (at.warp_row + i * 16) * kWeightStride + j, kWeightStride);
 #pragma unroll
       for (int n = 0; n < kE / 32; n += 2) {
         std::uint32_t b[4];
-        load_b_transposed(b, tiles[values[j / kPageUnit]] + j % kPageUnit * kStride + at.column_warp * (kE / kColumnWarps) + n * 8, kStride);
+        load_b_transposed(b, from + n * 8, kStride);
 #pragma unroll
         for (int i = 0; i < kRowTiles; ++i) {
           multiply(sums.out[i][n], x[i], b[0], b[1]);

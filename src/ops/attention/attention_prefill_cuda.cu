@@ -9,8 +9,8 @@
 // running maximum; a tile is copied while the one before is used. Blocks with most keys start first. The grid is sized
 // by the longest request; blocks without rows end at once.
 //
-// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16 relative to
-// the largest score so far, their sum is not; one round at the end.
+// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32, exp by ex2.approx; weights are rounded to
+// bf16 relative to the largest score so far, their sum is not; one round at the end.
 //
 // Invariance: tiles lie at absolute key indices and are taken in order (attention_block.cuh).
 #include "ops/attention/attention.h"

@@ -54,7 +54,8 @@ __device__ inline std::uint32_t shared_address(const void* p) {
 
 // 16 bytes to shared memory in the background; zeros, and `from` is not read, unless they exist.
 __device__ inline void copy_16(bfloat* to, const bfloat* from, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(exists ? 16 : 0)
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+               "r"(exists ? 16 : 0)
                : "memory");
 }
 __device__ inline void wait_for_copies() {

@@ -5,17 +5,17 @@
 //
 // Bytes: K and V once, 4 E G a key: the wall. FLOP: 4 E H a key and row, with 16 rows a third of the tensor cores.
 //
-// Plan: keys are cut into leaves of kLeaf and groups of kGroup, rows into blocks of 16 or 64 (token, head of the group).
-// A unit of work is a row block, a key head and a leaf, a group or the whole sequence: leaves when there are few, groups
-// when they fill the machine, the whole when their results would not fit the scratch memory. Resident blocks walk the
-// units, the next tiles of 64 keys always on their way; a second kernel merges what units left, in index order.
+// Plan: keys are cut into leaves of kLeaf and groups of kGroupLeaves leaves, rows (token, head of the group) into
+// blocks of 16, 32 or 64. A unit of work is a row block, a key head and a leaf, a group or a whole sequence: leaves when
+// there are few, groups when they fill the machine, sequences when the results of groups would not fit the scratch
+// memory. Resident blocks walk the units, half leaves always on their way; a second kernel merges what units left.
 //
-// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32; weights are rounded to bf16 relative to
-// the largest score so far in a leaf, their sum is not; one round at the end.
+// Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16, softmax f32, exp by ex2.approx; weights are rounded to
+// bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
 //
-// Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence that
-// of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was cut
-// shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh).
+// Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence
+// that of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was
+// cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh).
 //
 // The arrays of the requests and the block tables are read before the kernel before this one is complete, and so are
 // keys from before the step. Whatever writes them must therefore not call let_successor_start().
@@ -32,8 +32,8 @@ constexpr int kLeaf = 1 << kLeafShift, kGroupLeaves = 1 << (kGroupShift - kLeafS
 constexpr int kMostRequests = 64;
 constexpr int kMergeThreads = 64;
 
-// How the work is cut, for the second kernel. Unit u of request r: u - first_unit[r] = (piece of the keys * row blocks +
-// row block) * key heads + key head.
+// How the work is cut, for the second kernel. Unit u of request r: u - first_unit[r] = (piece of the keys * row blocks
+// + row block) * key heads + key head.
 struct Cut {
   int shift;
   int first_unit[kMostRequests + 1];
@@ -61,8 +61,8 @@ struct MergeFactors {
   __device__ float operator()(float sum, float next) const { return __fmaf_rn(next, added, __fmul_rn(sum, old)); }
 };
 __device__ inline MergeFactors merge_factors(float max, float next) {
-  const float larger = fmaxf(max, next);
-  return {larger, power_of_two(__fsub_rn(max, larger)), power_of_two(__fsub_rn(next, larger))};
+  const float larger = fmaxf(max, next), base = reference_score(larger);
+  return {larger, power_of_two(__fsub_rn(max, base)), power_of_two(__fsub_rn(next, base))};
 }
 
 template <int kE, int kRowTiles>
@@ -102,7 +102,7 @@ template <int kRows>
 __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
   constexpr int kEach = kMostRequests / 32;
   const int lane = static_cast<int>(threadIdx.x), count = a.text.requests.count;
-  int keys[kEach], row_units[kEach], leaves = 0, groups = 0, units_of_all = 0, most_leaves = 0;
+  int keys[kEach], row_units[kEach], leaves = 0, groups = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int r = i * 32 + lane;
@@ -116,16 +116,10 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
     row_units[i] = ((next - first) * a.text.group + kRows - 1) / kRows * a.text.key_heads;
     leaves += row_units[i] * round_up_shift(keys[i], kLeafShift);
     groups += row_units[i] * round_up_shift(keys[i], kGroupShift);
-    units_of_all += row_units[i];
-    most_leaves = max(most_leaves, round_up_shift(keys[i], kLeafShift));
   }
   leaves = __reduce_add_sync(~0u, leaves), groups = __reduce_add_sync(~0u, groups);
-  units_of_all = __reduce_add_sync(~0u, units_of_all), most_leaves = __reduce_max_sync(~0u, most_leaves);
-  // Results of many rows are large: sequences as a whole where that leaves no block idle for long.
-  const int blocks = static_cast<int>(gridDim.x), rounds = (units_of_all + blocks - 1) / blocks;
-  const bool even = kRows > 16 && rounds * most_leaves * 5 / 6 <= (leaves + blocks - 1) / blocks;
   int shift = kWholeShift;
-  if (groups <= a.partials.capacity && !even) shift = kGroupShift;
+  if (groups <= a.partials.capacity) shift = kGroupShift;
   if (leaves <= a.partials.capacity && groups < a.enough) shift = kLeafShift;
   int before = 0;
 #pragma unroll
@@ -146,8 +140,7 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
 // A leaf on a block's way through its units.
 template <int kRows>
 struct Cursor {
-  int unit, order = -1;  // of all, and of this block
-  int request = 0, g, first_row, leaf, last_leaf;
+  int unit, request = 0, g, first_row, leaf, last_leaf;
   int pages[kLeaf / kPageUnit];  // of the leaf
   bool entered;                  // the first of its unit
 
@@ -165,7 +158,6 @@ struct Cursor {
     }
   }
   __device__ void enter(const TextAttention& a, const Plan& plan) {
-    ++order;
     if (!valid(plan)) return;
     while (unit >= plan.cut.first_unit[request + 1]) ++request;
     const int row_blocks = (plan.rows[request] * a.group + kRows - 1) / kRows;
@@ -245,6 +237,7 @@ template <int kE, int kRowWarps, int kRowTiles, int kTiles>
 __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kernel(const WindowAttention a) {
   using Block = WindowBlock<kE, kRowWarps, kRowTiles, kTiles>;
   extern __shared__ __align__(16) unsigned char shared[];
+  static_assert(sizeof(Block) <= 227 * 1024);
   Block& block = *reinterpret_cast<Block*>(shared);
   const TextAttention& text = a.text;
   let_successor_start();
@@ -333,13 +326,11 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
   const int pieces = exists ? ((start + token) >> shift) + 1 : 0;
   const int unit = first_unit + row / kRows * text.key_heads + item % heads / text.group;
-  const int leaves = shift == kLeafShift ? kGroupLeaves : 1;  // pieces of a group
 
   struct Result {
     float max, weights;
     float4 out;
-    __device__ void merge(const Result& next) {
-      if (next.max == kMinusInfinity) return;
+    __device__ void merge(const Result& next) {  // nothing, or a leaf without keys, changes nothing
       const MergeFactors factors = merge_factors(max, next.max);
       max = factors.max;
       weights = factors(weights, next.weights);
@@ -354,17 +345,23 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
     return Result{a.partials.maxima[index].x, reinterpret_cast<const float*>(a.partials.weights + index)[thread % 4],
                   *reinterpret_cast<const float4*>(a.partials.out + index * kE + column)};
   };
-  Result all = nothing, of_group = nothing, next[kAhead];
+  static_assert(kAhead % kGroupLeaves == 0);
+  Result all = nothing, next[kAhead];
 #pragma unroll
   for (int i = 0; i < kAhead; ++i) next[i] = read(i);
   for (int begin = 0; begin < pieces; begin += kAhead) {
     Result here[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) here[i] = next[i], next[i] = read(begin + kAhead + i);
+    Result of_group = nothing;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
+      if (shift != kLeafShift) {
+        all.merge(here[i]);
+        continue;
+      }
       of_group.merge(here[i]);
-      if ((begin + i + 1) % leaves != 0 && begin + i + 1 < pieces) continue;
+      if ((i + 1) % kGroupLeaves != 0) continue;
       all.merge(of_group);
       of_group = nothing;
     }
@@ -429,7 +426,8 @@ void launch_window(Stream& s, const Attention& a) {
           .threads = Block::kThreads,
           .shared = sizeof(Block)},
          window_kernel<kE, kRowWarps, kRowTiles, kTiles>, call);
-  const dim3 grid(static_cast<unsigned>(a.requests.count), blocks(longest * text.group * text.key_heads, kMergeThreads / (kE / 4)));
+  const dim3 grid(static_cast<unsigned>(a.requests.count),
+                  blocks(longest * text.group * text.key_heads, kMergeThreads / (kE / 4)));
   launch(s, "attention_window", {.blocks = grid, .threads = kMergeThreads}, merge_kernel<kE, Block::kRows>, call);
 }
 
