@@ -68,8 +68,9 @@ struct Shared {
   float beta[kMostWindow + kQuad];
   std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
   float before;                         // G of the token before the window
-  Job job[3];  // this one and the next in order, in the third the one after
-  std::int32_t numbers[5];  // of the last of them
+  Job current, next, later;
+  bool late_keys;           // those of the current job came with u
+  std::int32_t numbers[5];  // of the job after the next: Cursor's
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -639,21 +640,19 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     wait_for_predecessor();
     load_rest(guess);
     worker.load_numbers(first + 2 * step, jobs);
-    const int nth = worker.at.thread;
-    if (nth < 2) m.job[nth] = worker.job(first + nth * step, nth, jobs);
+    if (worker.at.thread == 0) m.current = worker.job(first, 0, jobs), m.late_keys = false;
+    if (worker.at.thread == 32) m.next = worker.job(first + step, 1, jobs);
     wait_for_copies();
     __syncthreads();
-    if (!__syncthreads_and(m.job[0] == guess)) {
-      load_first(m.job[0]), load_rest(m.job[0]);
+    if (!__syncthreads_and(m.current == guess)) {
+      load_first(m.current), load_rest(m.current);
       wait_for_copies();
       __syncthreads();
     }
   }
-  bool late_keys = false;  // they came with u
+  const Job &c = m.current, &next = m.next;
 #pragma unroll 1
-  for (int i = 0;; i = i == 2 ? 0 : i + 1) {
-    const Job& c = m.job[i];
-    const Job& next = m.job[i == 2 ? 0 : i + 1];
+  for (;;) {
     if (threadIdx.x / 32 == kWarps - 1) {
       Work(w, m).gates(c);
     } else {
@@ -665,7 +664,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
     commit_copies();
     Work(w, m).normalise(c);
-    if (late_keys) {
+    if (m.late_keys) {
       wait_for_copies_but<1>();
     } else {
       wait_for_copies_but<2>();
@@ -673,13 +672,12 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
-      const int later = next.index + step;
-      m.job[i == 0 ? 2 : i - 1] = {w, later, c.parity, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      const int index = next.index + step;
+      m.later = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
-    late_keys = c.needs_keys();
-    if (!late_keys) Work(w, m).load_keys(next);
+    if (!c.needs_keys()) Work(w, m).load_keys(next);
     Work(w, m).load_numbers(next.index + 2 * step, jobs);
     commit_copies();
     Work(w, m).solve(c, next, s);
@@ -689,8 +687,10 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     if (next.index >= jobs) return;
     wait_for_copies_but<1>();  // the inputs
     __syncthreads();
-    if (late_keys) Work(w, m).load_keys(next);
-    Work(w, m).load_u(next), Work(w, m).load_z(next);
+    if (threadIdx.x == 0) m.late_keys = c.needs_keys(), m.current = m.next, m.next = m.later;
+    __syncthreads();
+    if (m.late_keys) Work(w, m).load_keys(c);
+    Work(w, m).load_u(c), Work(w, m).load_z(c);
     commit_copies();
   }
 }
