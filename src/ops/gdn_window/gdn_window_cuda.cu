@@ -144,12 +144,15 @@ struct Worker {
     return part == 2 ? (2 * w.key_heads + c.head) * kGdnDim : (part * w.key_heads + c.key_head) * kGdnDim;
   }
 
-  // What follows is copied in the background. First what was there before this step: the checkpoint,
-  __device__ void load_state(const Job& c, State& s) const {
+  // What follows is loaded in the background. First what was there before this step: the checkpoint, in quarters, since
+  // loads that wait for memory hold up all that goes to shared memory after them;
+  template <int kQuarter>
+  __device__ void load_quarter(const Job& c, State& s) const {
     if (c.rows == 0) return;
     const float* from = w.state_of(c.slot, c.head) + at.warp * 16 * kGdnDim + 4 * at.lane;
+    constexpr int kTilesOf = kGdnDim / 16 / 4;
 #pragma unroll
-    for (int i = 0; i < kGdnDim / 16; ++i) {
+    for (int i = kQuarter * kTilesOf; i < (kQuarter + 1) * kTilesOf; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float4 v = load_once(from + i * 256 + half * 128);
@@ -157,6 +160,9 @@ struct Worker {
         s[i][1][2 * half] = v.z, s[i][1][2 * half + 1] = v.w;
       }
     }
+  }
+  __device__ void load_state(const Job& c, State& s) const {
+    load_quarter<0>(c, s), load_quarter<1>(c, s), load_quarter<2>(c, s), load_quarter<3>(c, s);
   }
   // the records: k and G,
   __device__ void load_keys(const Job& c) const {
@@ -492,9 +498,9 @@ struct Worker {
   }
 
   // All tokens, half a block at a time: the rest of the half that the first is in, then what is left, at most the next.
-  // The checkpoint of the next job is on its way as soon as this one's has been used.
+  // The first half of the next checkpoint is on its way as soon as this one has been used.
   __device__ void solve(const Job& c, const Job& next, State& s) const {
-    if (c.rows == 0) load_state(next, s);
+    if (c.rows == 0) load_quarter<0>(next, s);
 #pragma unroll 1
     for (int begin = 0; begin < c.rows;) {
       const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
@@ -506,7 +512,7 @@ struct Worker {
       }
       float h[kTiles][4];
       multiply_state(s, begin, count, h);
-      if (end == c.rows) load_state(next, s);
+      if (end == c.rows) load_quarter<0>(next, s);
       wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
       begin_sums(begin, count, G(c) + row, h);
@@ -535,6 +541,7 @@ struct Worker {
       __syncwarp();  // u, before it is read as an operand
       begin = end;
     }
+    load_quarter<1>(next, s);
   }
 
   // After those of u, two groups have been started: inputs and keys of the next job.
@@ -663,6 +670,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     // Small copies are started before the next checkpoint: what is asked for after it waits for all of it.
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
     commit_copies();
+    if (c.index != first) Work(w, m).template load_quarter<3>(c, s);
     Work(w, m).normalise(c);
     if (m.late_keys) {
       wait_for_copies_but<1>();
@@ -692,6 +700,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     if (m.late_keys) Work(w, m).load_keys(c);
     Work(w, m).load_u(c), Work(w, m).load_z(c);
     commit_copies();
+    Work(w, m).template load_quarter<2>(c, s);
   }
 }
 
