@@ -224,6 +224,8 @@ void run() {
       bench_case(bench, B, T, "fold", 31, 40);
       if (T > 1) bench_case(bench, B, T, "cross", 20, kGdnBlock - T / 2);
     }
+  for (const int B : {4, 16})
+    for (const int T : {1, 16}) bench_case(bench, B, T, "plain", 16, 16);
   bench_rules(bench, 0.84, 6);
   bench_rules(bench, 0.96, 12);
 }

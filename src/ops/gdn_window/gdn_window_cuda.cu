@@ -68,8 +68,9 @@ struct Shared {
   float beta[kMostWindow + kQuad];
   std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
   float before;                         // G of the token before the window
-  Job job[3];  // this one and the next in order, in the third the one after
-  std::int32_t numbers[5];  // of the last of them
+  Job current, next, later;
+  bool late_keys;           // those of the current job came with u
+  std::int32_t numbers[5];  // of the job after the next: Cursor's
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -143,12 +144,15 @@ struct Worker {
     return part == 2 ? (2 * w.key_heads + c.head) * kGdnDim : (part * w.key_heads + c.key_head) * kGdnDim;
   }
 
-  // What follows is copied in the background. First what was there before this step: the checkpoint,
-  __device__ void load_state(const Job& c, State& s) const {
+  // What follows is loaded in the background. First what was there before this step: the checkpoint, in quarters, since
+  // loads that wait for memory hold up all that goes to shared memory after them;
+  template <int kQuarter>
+  __device__ void load_quarter(const Job& c, State& s) const {
     if (c.rows == 0) return;
     const float* from = w.state_of(c.slot, c.head) + at.warp * 16 * kGdnDim + 4 * at.lane;
+    constexpr int kTilesOf = kGdnDim / 16 / 4;
 #pragma unroll
-    for (int i = 0; i < kGdnDim / 16; ++i) {
+    for (int i = kQuarter * kTilesOf; i < (kQuarter + 1) * kTilesOf; ++i) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const float4 v = load_once(from + i * 256 + half * 128);
@@ -156,6 +160,9 @@ struct Worker {
         s[i][1][2 * half] = v.z, s[i][1][2 * half + 1] = v.w;
       }
     }
+  }
+  __device__ void load_state(const Job& c, State& s) const {
+    load_quarter<0>(c, s), load_quarter<1>(c, s), load_quarter<2>(c, s), load_quarter<3>(c, s);
   }
   // the records: k and G,
   __device__ void load_keys(const Job& c) const {
@@ -491,9 +498,9 @@ struct Worker {
   }
 
   // All tokens, half a block at a time: the rest of the half that the first is in, then what is left, at most the next.
-  // The checkpoint of the next job is on its way as soon as this one's has been used.
+  // The first half of the next checkpoint is on its way as soon as this one has been used.
   __device__ void solve(const Job& c, const Job& next, State& s) const {
-    if (c.rows == 0) load_state(next, s);
+    if (c.rows == 0) load_quarter<0>(next, s);
 #pragma unroll 1
     for (int begin = 0; begin < c.rows;) {
       const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
@@ -505,7 +512,7 @@ struct Worker {
       }
       float h[kTiles][4];
       multiply_state(s, begin, count, h);
-      if (end == c.rows) load_state(next, s);
+      if (end == c.rows) load_quarter<0>(next, s);
       wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
       begin_sums(begin, count, G(c) + row, h);
@@ -534,6 +541,7 @@ struct Worker {
       __syncwarp();  // u, before it is read as an operand
       begin = end;
     }
+    load_quarter<1>(next, s);
   }
 
   // After those of u, two groups have been started: inputs and keys of the next job.
@@ -639,21 +647,19 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     wait_for_predecessor();
     load_rest(guess);
     worker.load_numbers(first + 2 * step, jobs);
-    const int nth = worker.at.thread;
-    if (nth < 2) m.job[nth] = worker.job(first + nth * step, nth, jobs);
+    if (worker.at.thread == 0) m.current = worker.job(first, 0, jobs), m.late_keys = false;
+    if (worker.at.thread == 32) m.next = worker.job(first + step, 1, jobs);
     wait_for_copies();
     __syncthreads();
-    if (!__syncthreads_and(m.job[0] == guess)) {
-      load_first(m.job[0]), load_rest(m.job[0]);
+    if (!__syncthreads_and(m.current == guess)) {
+      load_first(m.current), load_rest(m.current);
       wait_for_copies();
       __syncthreads();
     }
   }
-  bool late_keys = false;  // they came with u
+  const Job &c = m.current, &next = m.next;
 #pragma unroll 1
-  for (int i = 0;; i = i == 2 ? 0 : i + 1) {
-    const Job& c = m.job[i];
-    const Job& next = m.job[i == 2 ? 0 : i + 1];
+  for (;;) {
     if (threadIdx.x / 32 == kWarps - 1) {
       Work(w, m).gates(c);
     } else {
@@ -664,8 +670,9 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     // Small copies are started before the next checkpoint: what is asked for after it waits for all of it.
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
     commit_copies();
+    if (c.index != first) Work(w, m).template load_quarter<3>(c, s);
     Work(w, m).normalise(c);
-    if (late_keys) {
+    if (m.late_keys) {
       wait_for_copies_but<1>();
     } else {
       wait_for_copies_but<2>();
@@ -673,13 +680,12 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
-      const int later = next.index + step;
-      m.job[i == 0 ? 2 : i - 1] = {w, later, c.parity, later < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      const int index = next.index + step;
+      m.later = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
-    late_keys = c.needs_keys();
-    if (!late_keys) Work(w, m).load_keys(next);
+    if (!c.needs_keys()) Work(w, m).load_keys(next);
     Work(w, m).load_numbers(next.index + 2 * step, jobs);
     commit_copies();
     Work(w, m).solve(c, next, s);
@@ -689,9 +695,12 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     if (next.index >= jobs) return;
     wait_for_copies_but<1>();  // the inputs
     __syncthreads();
-    if (late_keys) Work(w, m).load_keys(next);
-    Work(w, m).load_u(next), Work(w, m).load_z(next);
+    if (threadIdx.x == 0) m.late_keys = c.needs_keys(), m.current = m.next, m.next = m.later;
+    __syncthreads();
+    if (m.late_keys) Work(w, m).load_keys(c);
+    Work(w, m).load_u(c), Work(w, m).load_z(c);
     commit_copies();
+    Work(w, m).template load_quarter<2>(c, s);
   }
 }
 
