@@ -32,16 +32,17 @@ int count_tiles(Product& a, int rows) {
   return tiles;
 }
 
-// The tile that gives the busiest multiprocessor the least work, and the larger of equals.
+// The tile that gives the busiest multiprocessor the least to read: weight rows count in full, tokens, which come from
+// the second-level cache, by half. Of equals the larger.
 template <typename Shape, bool kSplit>
 Plan plan_for(Product& a) {
   const int columns = blocks_of(a.T, Shape::kTokens);
   Plan plan = {.work = std::numeric_limits<int>::max()};
   for (int across = 1; across <= Shape::kMostAcross; ++across) {
-    const int rows = across * Shape::kRows, tiles = count_tiles(a, rows);
+    const int rows = across * Shape::kRows, tiles = count_tiles(a, rows), reads = rows + Shape::kTokens / 2;
     const int laps = kSplit ? 1 : blocks_of(tiles, std::max(1, kMultiprocessors / columns));
-    const int work = kSplit ? blocks_of(tiles * columns * kSegments, kMultiprocessors) * rows : laps * rows * kSegments;
-    if (work <= plan.work) plan = {.across = across, .laps = laps, .tiles = tiles, .work = work};
+    const int rounds = kSplit ? blocks_of(tiles * columns * kSegments, kMultiprocessors) : laps * kSegments;
+    if (rounds * reads <= plan.work) plan = {.across = across, .laps = laps, .tiles = tiles, .work = rounds * reads};
   }
   count_tiles(a, plan.across * Shape::kRows);
   const int fitting = kSharedBytes / Ring<Shape>::bytes_of(plan.across);
@@ -92,14 +93,15 @@ void launch_product(Stream& s, const Product& a, const Plan& plan) {
   launch(s, "linear", grid, product_kernel<Shape, kSplit>, a, maps, plan);
 }
 
-// Whole: for blocks that have all of K; Split: for those that have a segment. The latter where they have less to do, or
-// where few rows would share the tokens that a block reads.
+// Whole: for blocks that have all of K; Split: for those that have a segment. The latter where they have clearly less
+// to do: the cluster has to meet.
 template <typename Whole, typename Split>
 void multiply(Stream& s, Product& a) {
-  const int whole = plan_for<Whole, false>(a).work, rows = whole / kSegments;
+  const int whole = plan_for<Whole, false>(a).work;
   const Plan split = plan_for<Split, true>(a);
-  const bool better = 10 * split.work < 9 * whole || (rows < 64 && split.work <= whole);
-  if (better && blocks_of(a.K, a.segment) == kSegments) return launch_product<Split, true>(s, a, split);
+  if (20 * split.work < 19 * whole && blocks_of(a.K, a.segment) == kSegments) {
+    return launch_product<Split, true>(s, a, split);
+  }
   launch_product<Whole, false>(s, a, plan_for<Whole, false>(a));
 }
 

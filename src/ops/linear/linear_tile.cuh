@@ -22,7 +22,7 @@ struct Shape {
 // segment each. A block or cluster has the next `laps` tiles.
 struct Plan {
   int across = 1, laps = 1, tiles = 0;
-  int work = 0;     // of the busiest multiprocessor: rows times segments
+  int work = 0;     // of the busiest multiprocessor: rows read, times segments
   int depth = 1;    // steps in shared memory
   int trigger = 0;  // steps before the last at which the next kernel may start
 };
