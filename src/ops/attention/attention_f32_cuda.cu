@@ -65,8 +65,8 @@ struct PlainAttention {
 template <typename Keys>
 __global__ __launch_bounds__(kThreads) void plain_attention_kernel(const PlainAttention<Keys> a, float scale) {
   __shared__ float query[kMostHeadDim], weights[kTile];
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const std::int64_t t = blockIdx.x, h = blockIdx.y;
   const int E = a.head_dim, thread = threadIdx.x;
   const std::int64_t column = h / a.group * E;

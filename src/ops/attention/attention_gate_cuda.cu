@@ -19,8 +19,8 @@ constexpr int kThreads = 256;
 template <typename T>
 __global__ void attention_gate_kernel(Matrix<T> x, Matrix<T> q_gate, Matrix<T> y, std::int64_t rows, int cols,
                                       int head_dim) {
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= rows * cols) return;
   const std::int64_t t = i / cols;

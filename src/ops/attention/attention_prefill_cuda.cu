@@ -66,8 +66,8 @@ template <int kE>
 __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const TextAttention a) {
   extern __shared__ __align__(16) unsigned char shared[];
   Block<kE>& block = *reinterpret_cast<Block<kE>*>(shared);
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const int request = blockIdx.z, g = blockIdx.y;
   const int first = a.requests.first_row[request], tokens = a.requests.first_row[request + 1] - first;
   const int rows = tokens * a.group, first_row = static_cast<int>(gridDim.x - 1 - blockIdx.x) * Block<kE>::kRows;

@@ -189,8 +189,8 @@ __global__ __launch_bounds__(kThreads) void vision_attention_kernel(const Vision
   using Block = VisionBlock<kE, kRowTiles>;
   extern __shared__ __align__(16) unsigned char shared[];
   Block& block = *reinterpret_cast<Block*>(shared);
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const int head = blockIdx.y, first_row = blockIdx.x * Block::kRows;
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int warp_row = warp * 16 * kRowTiles;

@@ -18,7 +18,7 @@
 // cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh).
 //
 // The arrays of the requests and the block tables are read before the kernel before this one is complete, and so are
-// keys from before the step. Whatever writes them must therefore not call let_successor_start().
+// keys from before the step: all of them are older than that kernel (common.cuh).
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_block.cuh"
 #include "ops/cuda/entries.h"
@@ -240,7 +240,6 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   static_assert(sizeof(Block) <= 227 * 1024);
   Block& block = *reinterpret_cast<Block*>(shared);
   const TextAttention& text = a.text;
-  let_successor_start();
   if (threadIdx.x < 32) make_plan<Block::kRows>(block.plan, a);
   __syncthreads();
   const Plan& plan = block.plan;
@@ -262,10 +261,12 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   if (early) {
     for (int n = 0; n < kTiles - 2; ++n) load(n);
     wait_for_predecessor();
+    let_successor_start();
     __syncthreads();
     block.template load_queries<true>(text, block.leaves[0]);
   } else {
     wait_for_predecessor();
+    let_successor_start();
     if (ahead.valid(plan)) block.load_queries(text, ahead);
     for (int n = 0; n < kTiles - 2; ++n) load(n);
   }
@@ -314,8 +315,8 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
 template <int kE, int kRows>
 __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttention a) {
   constexpr int kAhead = 8, kItemThreads = kE / 4, kItems = kMergeThreads / kItemThreads;
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const TextAttention& text = a.text;
   const int request = blockIdx.x, heads = text.key_heads * text.group, thread = static_cast<int>(threadIdx.x);
   const int item = static_cast<int>(blockIdx.y) * kItems + thread / kItemThreads, token = item / heads;

@@ -64,8 +64,8 @@ __device__ void convolve_any(const Conv1d<T>& a, std::int64_t c, std::int64_t be
 
 template <typename T, int kTaps>  // 0: any number of taps
 __global__ void __launch_bounds__(kThreads) conv1d_kernel(Conv1d<T> a) {
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const std::int64_t c = std::int64_t{blockIdx.y} * kThreads + threadIdx.x;
   if (c >= a.channels) return;
   const std::int64_t begin = blockIdx.x * a.run;

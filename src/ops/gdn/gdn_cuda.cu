@@ -32,8 +32,8 @@ constexpr int kMostDim = 256;  // of a key head, and of a value head in gdn_pref
 template <typename T>
 __global__ void gates_kernel(Matrix<T> a, Matrix<T> b, const float* A_log, const float* dt_bias,
                              std::int64_t rows, std::int64_t heads, float* g, float* beta) {
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const std::int64_t at = std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (at >= rows * heads) return;
   const std::int64_t t = at / heads, h = at % heads;
@@ -315,8 +315,8 @@ template <typename T>
 __global__ void __launch_bounds__(kPrepareThreads)
     prepare_kernel(Delta<T> a, Prepared size, int first_token, float* scratch) {
   extern __shared__ __align__(16) float shared[];
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const ChunkSpace c(shared, size);
   const int h = static_cast<int>(blockIdx.x), begin = first_token + static_cast<int>(blockIdx.y) * kChunk;
   const int n = min(kChunk, a.tokens - begin);
@@ -395,8 +395,8 @@ __global__ void __launch_bounds__(kChainThreads)
   constexpr int kRows = 64 * kGroups;
   using Ring = Panels<kRows>;
   extern __shared__ __align__(16) float shared[];
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   float* S = shared + kStages * Ring::kStage;  // [kRows][32], a copy of what threads hold
   float* X = S + kRows * kChainColumns;        // [64][32]
   const int h = static_cast<int>(blockIdx.x), first_column = static_cast<int>(blockIdx.y) * kChainColumns;

@@ -632,7 +632,6 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   Shared<U>& m = *reinterpret_cast<Shared<U>*>(shared);
   using Work = Worker<U, kTiles>;
   const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
-  let_successor_start();
   // The pools of a slot were last written a step ago. The numbers of the requests are of this step, but a chain of small
   // kernels that all started early may not have written them yet: they are only believed if they are so after the wait.
   State s;
@@ -645,6 +644,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     const Job guess = worker.job(first, 0, jobs);
     load_first(guess);
     wait_for_predecessor();
+    let_successor_start();
     load_rest(guess);
     worker.load_numbers(first + 2 * step, jobs);
     if (worker.at.thread == 0) m.current = worker.job(first, 0, jobs), m.late_keys = false;

@@ -105,8 +105,8 @@ struct Item {
 __global__ void __launch_bounds__(kGdnDim) window_f32_kernel(Window<float, float> w) {
   extern __shared__ __align__(16) unsigned char shared[];
   Shared& m = *reinterpret_cast<Shared*>(shared);
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const Cursor c(w, static_cast<int>(blockIdx.y));
   if (!c.sound(w.slots)) return;
   const Item item(w, m, c, static_cast<int>(blockIdx.x));

@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(128) scattered_kernel(const __grid_constant__ 
     };
     return element(k) | element(k + 1) << 16;
   };
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   float sums[1][1][4] = {}, totals[1][1][4] = {};
   for (int k = 0; k < a.K; k += 16) {
     if (k % a.segment == 0 && k > 0) end_segment(totals, sums);
@@ -191,8 +191,8 @@ __global__ void __launch_bounds__(256)
   const std::int64_t row0 = std::int64_t{blockIdx.y} * kPlainTile, token0 = std::int64_t{blockIdx.x} * kPlainTile;
   const int column = threadIdx.x % 32, line = threadIdx.x / 32;  // of a load
   const int i = threadIdx.x % 16, j = threadIdx.x / 16;          // of a sum
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   float sums[2][2] = {};
   for (std::int64_t k0 = 0; k0 < K; k0 += kPlainTile) {
     const std::int64_t k = k0 + column;

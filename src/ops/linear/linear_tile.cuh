@@ -103,8 +103,8 @@ __device__ inline void copy_operands(const Product& a, const Maps& maps, const P
   const int all = work.steps * work.laps, first = min(plan.depth, work.steps), trigger = all - plan.trigger;
   open(0);
   for (int step = 0; step < first; ++step) copy_weights(step, step);
-  if (trigger <= first) let_successor_start();
   wait_for_predecessor();
+  if (trigger <= first) let_successor_start();
   for (int step = 0; step < first; ++step) copy_tokens(step, step);
 
   int slot = first == plan.depth ? 0 : first, step = first, lap = 0;

@@ -28,8 +28,8 @@ struct Angles {
 };
 
 __global__ void rotary_kernel(const Angles a) {
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const std::int64_t item = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (item >= a.rows * a.half) return;
   const std::int64_t t = item / a.half;
@@ -52,10 +52,10 @@ struct NormRope {
 
 template <typename T>
 __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
-  let_successor_start();
   const std::int64_t per_row = a.heads + 2 * a.kv_heads;  // heads of q, then k, then v
   const std::int64_t item = std::int64_t{blockIdx.x} * kHeadsPerBlock + threadIdx.x / 32;
   wait_for_predecessor();
+  let_successor_start();
   if (item >= a.rows * per_row) return;
   const std::int64_t t = item / per_row, h = item % per_row, kv_column = (h - a.heads) % a.kv_heads * a.head_dim;
   const int lane = threadIdx.x % 32;
@@ -91,8 +91,8 @@ __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
 template <typename T>
 __global__ void vision_rope_kernel(Matrix<T> qkv, const float* cos, const float* sin, std::int64_t rows,
                                    std::int64_t heads, std::int64_t half) {
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= rows * 2 * heads * half) return;
   const std::int64_t j = i % half, h = i / half % (2 * heads), row = i / (half * 2 * heads);

@@ -115,8 +115,8 @@ __device__ Survey warp_total(Survey s) {
 __device__ Survey nothing() { return {-FLT_MAX, 0, {-INFINITY, INT32_MAX}}; }
 
 __global__ void __launch_bounds__(kSurveyThreads) survey_kernel(Sample a, Survey* out) {
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const Row row(a, blockIdx.y);
   const std::int64_t first = std::int64_t{blockIdx.x} * kPiece + 4 * threadIdx.x;
   Four x[kVectors];
@@ -476,8 +476,8 @@ __device__ void draw(const Sample& a, std::int64_t t, const Survey* surveys, int
 __global__ void __launch_bounds__(kDrawThreads, 2)
     draw_kernel(Sample a, const Survey* surveys, int pieces, unsigned* all_keys) {
   __shared__ Shared shared;
-  let_successor_start();
   wait_for_predecessor();
+  let_successor_start();
   const int T = static_cast<int>(a.logits.rows), clusters = gridDim.x / kCluster, cluster = blockIdx.x / kCluster;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 * kCluster + cluster_rank();
   unsigned* keys = all_keys + std::int64_t{cluster} * kSegments * segment_size(a.logits.cols);
