@@ -18,7 +18,12 @@ namespace {
 
 // --- bf16 ------------------------------------------------------------------------------------------------------------
 
-constexpr int kMultiprocessors = 132;  // of an H200; elsewhere a guess that costs no bits
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
 
 // Tiles of so many rows.
 int count_tiles(Product& a, int rows) {
@@ -35,15 +40,18 @@ int count_tiles(Product& a, int rows) {
 template <typename Shape, bool kSplit>
 Plan plan_for(Product& a) {
   const int columns = blocks_of(a.T, Shape::kTokens);
-  Plan plan = {.work = std::numeric_limits<int>::max()};
+  const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const int shared = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kHeaderBytes;
+  Plan plan = {.rounds = 0, .work = std::numeric_limits<int>::max()};
   for (int across = 1; across <= Shape::kMostAcross; ++across) {
     const int rows = across * Shape::kRows, tiles = count_tiles(a, rows), reads = rows + Shape::kTokens / 2;
-    const int laps = kSplit ? 1 : blocks_of(tiles, std::max(1, kMultiprocessors / columns));
-    const int rounds = kSplit ? blocks_of(tiles * columns * kSegments, kMultiprocessors) : laps * kSegments;
-    if (rounds * reads <= plan.work) plan = {.across = across, .laps = laps, .tiles = tiles, .work = rounds * reads};
+    const int laps = kSplit ? 1 : blocks_of(tiles, std::max(1, multiprocessors / columns));
+    const int rounds = kSplit ? blocks_of(tiles * columns * kSegments, multiprocessors) : laps * kSegments;
+    if (rounds * reads <= plan.work)
+      plan = {.across = across, .laps = laps, .tiles = tiles, .rounds = rounds, .work = rounds * reads};
   }
   count_tiles(a, plan.across * Shape::kRows);
-  const int fitting = Shape::kRing * 1024 / Ring<Shape>::bytes_of(plan.across);
+  const int fitting = std::min(Shape::kRing * 1024, shared) / Ring<Shape>::bytes_of(plan.across);
   const int steps = blocks_of(kSplit ? a.segment : a.K, kBoxColumns) * plan.laps;
   plan.depth = std::min({fitting, steps, kMostDepth});
   plan.trigger = plan.depth;
@@ -97,8 +105,7 @@ template <typename Whole, typename Split>
 void multiply(Stream& s, Product& a) {
   const int whole = plan_for<Whole, false>(a).work;
   const Plan split = plan_for<Split, true>(a);
-  const bool at_once = split.tiles * blocks_of(a.T, Split::kTokens) * kSegments <= kMultiprocessors;
-  if (at_once && 20 * split.work < 19 * whole && blocks_of(a.K, a.segment) == kSegments) {
+  if (split.rounds == 1 && 20 * split.work < 19 * whole && blocks_of(a.K, a.segment) == kSegments) {
     return launch_product<Split, true>(s, a, split);
   }
   launch_product<Whole, false>(s, a, plan_for<Whole, false>(a));

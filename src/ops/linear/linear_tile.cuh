@@ -23,7 +23,8 @@ struct Shape {
 // segment each. A block or cluster has the next `laps` tiles.
 struct Plan {
   int across = 1, laps = 1, tiles = 0;
-  int work = 0;     // of the busiest multiprocessor: rows read, times segments
+  int rounds = 0;   // of segments, for the busiest multiprocessor
+  int work = 0;     // what it reads: rows, times rounds
   int depth = 1;    // steps in shared memory
   int trigger = 0;  // steps before the last at which the next kernel may start
 };
