@@ -8,6 +8,7 @@
 
 #include "backend/cuda.h"
 #include "ops/embed/embed.h"
+#include "ops/linear/linear.h"
 
 namespace quire::cuda {
 namespace {
@@ -100,6 +101,7 @@ void linear(Stream& s, Rows x, const Weight& w, std::span<const float> bias, Row
 }
 
 void project(Stream& s, Rows x, std::span<const Projection> parts) {
+  check_project(x, parts);
   Staged stage(s);
   std::deque<Weight> weights;
   std::vector<Projection> staged;
