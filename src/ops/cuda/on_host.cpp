@@ -11,6 +11,7 @@
 #include "ops/cuda/device_memory.h"
 #include "ops/embed/embed.h"
 #include "ops/gdn/gdn.h"
+#include "ops/linear/linear.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
 #include "ops/step/step.h"
@@ -121,6 +122,7 @@ void linear(Stream& s, Rows x, const Weight& w, std::span<const float> bias, Row
 }
 
 void project(Stream& s, Rows x, std::span<const Projection> parts) {
+  check_project(x, parts);
   Staged stage(s);
   std::deque<Weight> weights;
   std::vector<Projection> staged;

@@ -18,9 +18,12 @@ namespace {
 
 // --- bf16 ------------------------------------------------------------------------------------------------------------
 
-constexpr int kMultiprocessors = 132;  // of an H200; elsewhere a guess that costs no bits
-// Two blocks fit into a multiprocessor: the next kernel fetches its first weights while this one finishes.
-constexpr int kSharedBytes = 112 * 1024;
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, value = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  check(cudaDeviceGetAttribute(&value, attribute, device), "cudaDeviceGetAttribute");
+  return value;
+}
 
 // Tiles of so many rows.
 int count_tiles(Product& a, int rows) {
@@ -37,17 +40,20 @@ int count_tiles(Product& a, int rows) {
 template <typename Shape, bool kSplit>
 Plan plan_for(Product& a) {
   const int columns = blocks_of(a.T, Shape::kTokens);
-  Plan plan = {.work = std::numeric_limits<int>::max()};
+  const int multiprocessors = device_attribute(cudaDevAttrMultiProcessorCount);
+  const int shared = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - kHeaderBytes;
+  Plan plan = {.rounds = 0, .work = std::numeric_limits<int>::max()};
   for (int across = 1; across <= Shape::kMostAcross; ++across) {
     const int rows = across * Shape::kRows, tiles = count_tiles(a, rows), reads = rows + Shape::kTokens / 2;
-    const int laps = kSplit ? 1 : blocks_of(tiles, std::max(1, kMultiprocessors / columns));
-    const int rounds = kSplit ? blocks_of(tiles * columns * kSegments, kMultiprocessors) : laps * kSegments;
-    if (rounds * reads <= plan.work) plan = {.across = across, .laps = laps, .tiles = tiles, .work = rounds * reads};
+    const int laps = kSplit ? 1 : blocks_of(tiles, std::max(1, multiprocessors / columns));
+    const int rounds = kSplit ? blocks_of(tiles * columns * kSegments, multiprocessors) : laps * kSegments;
+    if (rounds * reads <= plan.work)
+      plan = {.across = across, .laps = laps, .tiles = tiles, .rounds = rounds, .work = rounds * reads};
   }
   count_tiles(a, plan.across * Shape::kRows);
-  const int fitting = kSharedBytes / Ring<Shape>::bytes_of(plan.across);
+  const int fitting = std::min(Shape::kRing * 1024, shared) / Ring<Shape>::bytes_of(plan.across);
   const int steps = blocks_of(kSplit ? a.segment : a.K, kBoxColumns) * plan.laps;
-  plan.depth = std::min({std::max(fitting, 3), steps, kMostDepth});
+  plan.depth = std::min({fitting, steps, kMostDepth});
   plan.trigger = plan.depth;
   return plan;
 }
@@ -94,12 +100,12 @@ void launch_product(Stream& s, const Product& a, const Plan& plan) {
 }
 
 // Whole: for blocks that have all of K; Split: for those that have a segment. The latter where they have clearly less
-// to do: the cluster has to meet.
+// to do, and all of them at once: clusters have to meet, and leave little to those that come after them.
 template <typename Whole, typename Split>
 void multiply(Stream& s, Product& a) {
   const int whole = plan_for<Whole, false>(a).work;
   const Plan split = plan_for<Split, true>(a);
-  if (20 * split.work < 19 * whole && blocks_of(a.K, a.segment) == kSegments) {
+  if (split.rounds == 1 && 20 * split.work < 19 * whole && blocks_of(a.K, a.segment) == kSegments) {
     return launch_product<Split, true>(s, a, split);
   }
   launch_product<Whole, false>(s, a, plan_for<Whole, false>(a));
@@ -146,15 +152,15 @@ void multiply(Stream& s, Product& a) {
     const dim3 grid(static_cast<unsigned>(count_tiles(a, 16)), blocks(a.T, 32));
     launch(s, "linear", {.blocks = grid, .threads = 128}, scattered_kernel, a);
   } else if (a.T <= 8) {
-    multiply<Shape<1, 1, 1, 12>, Shape<1, 1, 1, 12>>(s, a);
+    multiply<Shape<2, 1, 1, 6, 220>, Shape<2, 1, 1, 6, 220>>(s, a);
   } else if (a.T <= 16) {
-    multiply<Shape<1, 2, 1, 12>, Shape<1, 2, 1, 12>>(s, a);
+    multiply<Shape<2, 2, 1, 6, 220>, Shape<2, 2, 1, 6, 220>>(s, a);
   } else if (a.T <= 32) {
-    multiply<Shape<1, 4, 1, 12>, Shape<1, 4, 1, 12>>(s, a);
+    multiply<Shape<2, 2, 2, 6, 220>, Shape<2, 2, 2, 6, 220>>(s, a);
   } else if (a.T <= 64) {
-    multiply<Shape<2, 4, 2, 5>, Shape<2, 4, 2, 5>>(s, a);
+    multiply<Shape<2, 4, 2, 5, 220>, Shape<2, 4, 2, 5, 220>>(s, a);
   } else {
-    multiply<Shape<2, 8, 2, 3>, Shape<2, 8, 2, 3>>(s, a);
+    multiply<Shape<2, 8, 2, 3, 112>, Shape<2, 8, 2, 3, 112>>(s, a);
   }
 }
 

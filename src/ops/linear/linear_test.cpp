@@ -108,9 +108,9 @@ TEST_P(Linear, RowsAreIndependent) {
   };
   for (const Shape s : {Shape{40, 7}, {256, 64}, {515, 33}})
     for (Format weight_format : {Format::f32, Format::bf16}) {
-      const Matrix x = random_matrix(random, format(), 200, s.in), w = weights(weight_format, s.out, s.in);
+      const Matrix x = random_matrix(random, format(), 70, s.in), w = weights(weight_format, s.out, s.in);
       const std::vector<float> bias = normals(random, s.out);
-      EXPECT_TRUE(rows_are_independent(200,
+      EXPECT_TRUE(rows_are_independent(70,
                                        [&](Stream& stream, std::span<const std::int64_t> rows) {
                                          Matrix y(Format::f32, static_cast<std::int64_t>(rows.size()), s.out);
                                          ops().linear(stream, gather(x, rows), w.weight(), bias, y);

@@ -8,10 +8,11 @@
 namespace quire::cuda {
 
 // A warp sums 16 kM weight rows by 8 kN tokens; kDown warps share its weight rows, so that a block has 8 kN kDown
-// tokens. How many such rows stand beside each other in a tile is up to the launch, kMostAcross at most.
-template <int kM_, int kN_, int kDown_, int kMostAcross_>
+// tokens. How many such rows stand beside each other in a tile is up to the launch, kMostAcross at most; so is the size
+// of the ring, kRing KiB at most.
+template <int kM_, int kN_, int kDown_, int kMostAcross_, int kRing_>
 struct Shape {
-  static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kMostAcross = kMostAcross_;
+  static constexpr int kM = kM_, kN = kN_, kDown = kDown_, kMostAcross = kMostAcross_, kRing = kRing_;
   static constexpr int kRows = 16 * kM, kTokens = 8 * kN * kDown;
   static constexpr int kMostThreads = 32 * (kMostAcross * kDown + 1);
   static_assert(kMostAcross * kRows <= 256 && kTokens <= 256, "a box has at most 256 rows");
@@ -22,7 +23,8 @@ struct Shape {
 // segment each. A block or cluster has the next `laps` tiles.
 struct Plan {
   int across = 1, laps = 1, tiles = 0;
-  int work = 0;     // of the busiest multiprocessor: rows read, times segments
+  int rounds = 0;   // of segments, for the busiest multiprocessor
+  int work = 0;     // what it reads: rows, times rounds
   int depth = 1;    // steps in shared memory
   int trigger = 0;  // steps before the last at which the next kernel may start
 };
