@@ -7,7 +7,7 @@
 // checkpoint it holds in registers as fragments: A of the products, accumulators of a fold. The first checkpoint is on
 // its way before the wait for the kernel before, each later one as soon as that before it has been used.
 // Measured (one H200, 2026-11-29, gdn_bench, T = 16): 50 us for 32 requests, 48 % of the limit; 77 us with a fold; 15 us
-// for 8, 9 us for one. Short of the limit because a job's phases are chains of dependent steps, not by any one unit.
+// for 8, 9 us for one.
 // Precision: C, y and the weights of a block's first half as two bf16 (hi, lo), everything else f32 between the rounding
 // points. Every sum has one order: MMA over k-steps ascending, hi before lo; then the records of the token's half one by
 // one. A token's bits are the same at every T: all windows go through the same instructions on the same operands, and
