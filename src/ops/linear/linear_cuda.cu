@@ -156,11 +156,13 @@ void multiply(Stream& s, Product& a) {
   } else if (a.T <= 16) {
     multiply<Shape<2, 2, 1, 6, 220>, Shape<2, 2, 1, 6, 220>>(s, a);
   } else if (a.T <= 32) {
-    multiply<Shape<2, 2, 2, 6, 220>, Shape<2, 2, 2, 6, 220>>(s, a);
+    multiply<Shape<1, 4, 1, 12, 220>, Shape<2, 2, 2, 6, 220>>(s, a);
   } else if (a.T <= 64) {
     multiply<Shape<2, 4, 2, 5, 220>, Shape<2, 4, 2, 5, 220>>(s, a);
-  } else {
+  } else if (a.T <= 128) {
     multiply<Shape<2, 8, 2, 3, 112>, Shape<2, 8, 2, 3, 112>>(s, a);
+  } else {
+    multiply<Shape<2, 4, 4, 2, 112>, Shape<2, 8, 2, 3, 112>>(s, a);
   }
 }
 
