@@ -1,0 +1,512 @@
+// gdn_prefill on tensor cores: bf16 activations, heads of 128 x 128. gdn_cuda.cu has the equations of a chunk of C = 64
+// tokens, and every other case. Here keys and queries stay as they are, exact in bf16: k_i is f_i times its row, and the
+// factors go to what a product gives. With A, P, b as there and T = (I + A)^-1, transposed so that values are rows:
+//   R = beta v - (beta e^b f_k) S k,   X = R T^T,   O = (e^b f_q) S q + X P^T,   S <- e^(b_last) S + (e^(b_last - b) f_k X) k
+// Shapes: qkv [T, 2 Hk 128 + Hv 128] and out [T, Hv 128] bf16; g, beta [T, Hv] and S [Hv, 128, 128] f32, in fragments.
+// FLOP a chunk and head: 2 C (3 * 128 * 128 + 2 * 128 * C / 2 + 128 * C), 8 M, times 2 or 3 for the splits. The wall is
+// the chain of chunks: 504 MMAs of one warp, about 2 us.
+// Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as hi + lo.
+// chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: they are operand A of the next
+// product, as are R and X, so that warps share nothing but k, q, T and P in shared memory, a chunk ahead.
+//
+// Precision: S, R, X, T and P as two bf16 (hi, lo), 16 bits of mantissa, lo lo left out; all else f32. A sum has one order:
+// MMA over steps of 16 ascending, lo before hi.
+#include <algorithm>
+
+#include "ops/cuda/entries.h"
+#include "ops/cuda/mma.cuh"
+#include "ops/gdn/gdn_cuda.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kChunk = 64;
+constexpr int kTiles = kChunk / 16, kSteps = kGdnDim / 16;
+constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a row
+constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
+constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 17 MB at 32 heads
+
+using Prompt = Delta<bfloat>;
+
+// What a token's products are multiplied by.
+struct Factors {
+  float read[kChunk];    // e^b f_q
+  float old[kChunk];     // beta e^b f_k
+  float beta[kChunk];
+  float to_end[kChunk];  // e^(b_last - b) f_k
+  float decay[4];        // e^(b_last), and padding
+};
+
+// One chunk of one head in scratch. Rows are tokens i: 64 columns j as hi, then as lo. Columns of tiles above the diagonal
+// are never written nor read.
+struct Prepared {
+  bfloat solve[kChunk][2 * kChunk];   // T
+  bfloat scores[kChunk][2 * kChunk];  // P
+  Factors factors;
+};
+
+// n rows of 128, then zeros up to 64, to shared memory; in the background where 16 bytes can be copied.
+template <int kThreads>
+__device__ void copy_rows(bfloat (*to)[kStride], const bfloat* from, std::int64_t stride, int n, bool vectors) {
+  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kPieces; i += kThreads) {
+    const int row = i / kPieces, at = i % kPieces * 8;
+    bfloat* piece = &to[row][at];
+    const bfloat* x = from + row * stride + at;
+    if (row >= n) {
+      *reinterpret_cast<uint4*>(piece) = uint4{};
+    } else if (vectors) {
+      copy_async<16>(piece, x);
+    } else {
+      for (int e = 0; e < 8; ++e) piece[e] = x[e];
+    }
+  }
+}
+
+// Two neighbours of a row of T or P.
+__device__ inline void store_split(bfloat* row, int column, float x, float y) {
+  std::uint32_t hi, lo;
+  split(x, y, hi, lo);
+  *reinterpret_cast<std::uint32_t*>(row + column) = hi;
+  *reinterpret_cast<std::uint32_t*>(row + kChunk + column) = lo;
+}
+
+// --- a chunk alone ---------------------------------------------------------------------------------------
+
+constexpr int kInvertThreads = 128;
+
+struct InvertSpace {
+  static constexpr int kAStride = kChunk + 4, kXStride = kChunk + 1;
+  alignas(16) bfloat k[kChunk][kStride];
+  alignas(16) bfloat q[kChunk][kStride];
+  alignas(16) float a[kChunk][kAStride];  // A^T
+  float x[kChunk][kXStride];              // T^T
+  float b[kChunk], beta[kChunk], k_factor[kChunk], q_factor[kChunk];
+};
+
+// b, the running sum of g, by one warp; a lane has two tokens. Tokens from n on do not decay or write.
+__device__ void load_gates(const Prompt& a, int h, int begin, int n, InvertSpace& c) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, i = 2 * lane;
+  const float g0 = i < n ? a.g[a.gate(begin + i, h)] : 0.0f;
+  const float g1 = i + 1 < n ? a.g[a.gate(begin + i + 1, h)] : 0.0f;
+  float through = __fadd_rn(g0, g1);
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const float before = __shfl_up_sync(~0u, through, offset);
+    if (lane >= offset) through = __fadd_rn(before, through);
+  }
+  const float before = __shfl_up_sync(~0u, through, 1);
+  c.b[i] = lane == 0 ? g0 : __fadd_rn(before, g0);
+  c.b[i + 1] = through;
+  c.beta[i] = i < n ? a.beta[a.gate(begin + i, h)] : 0.0f;
+  c.beta[i + 1] = i + 1 < n ? a.beta[a.gate(begin + i + 1, h)] : 0.0f;
+}
+
+// scale / sqrt(sum of squares + 1e-6).
+__device__ float norm_factor(const bfloat* row, float scale) {
+  float squares = 0;
+#pragma unroll 4
+  for (int piece = 0; piece < kPieces; ++piece) {
+    const uint4 x = *reinterpret_cast<const uint4*>(row + 8 * piece);
+    const std::uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      squares = __fmaf_rn(low_of(pairs[i]), low_of(pairs[i]), squares);
+      squares = __fmaf_rn(high_of(pairs[i]), high_of(pairs[i]), squares);
+    }
+  }
+  return __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(squares, 1e-6f)));
+}
+
+// Calls body(i, j, x_i . k_j, x_i . k_(j+1)), j even, for the 16 rows from 16 m on and the tiles up to the diagonal's.
+template <typename Body>
+__device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int m, Body body) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  float sums[kTiles][2][4] = {};
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    std::uint32_t rows[4];
+    load_a(rows, &x[16 * m][16 * step], kStride);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      if (n > m) break;
+      std::uint32_t columns[4];
+      load_b(columns, &k[16 * n][16 * step], kStride);
+      multiply(sums[n][0], rows, columns[0], columns[1]);
+      multiply(sums[n][1], rows, columns[2], columns[3]);
+    }
+  }
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    if (n > m) break;
+#pragma unroll
+    for (int part = 0; part < 4; ++part) {
+      const float(&sum)[4] = sums[n][part / 2];
+      body(16 * m + part % 2 * 8 + lane / 4, 16 * n + part / 2 * 8 + lane % 4 * 2, sum[part % 2 * 2],
+           sum[part % 2 * 2 + 1]);
+    }
+  }
+}
+
+// e^(b_i - b_j) f_j x for j <= i, else 0.
+__device__ inline float decayed(const InvertSpace& c, int i, int j, float x) {
+  return j <= i ? __fmul_rn(expf(__fsub_rn(c.b[i], c.b[j])), __fmul_rn(c.k_factor[j], x)) : 0.0f;
+}
+
+// Column c of T by forward substitution, 16 rows at a time in registers. A thread's own; rows before the warp's first
+// column are zeros that nobody reads.
+__device__ void solve_column(InvertSpace& s, int c) {
+  const int first = c / 32 * 32;
+  for (int i0 = first; i0 < kChunk; i0 += 16) {
+    float y[16];
+#pragma unroll
+    for (int r = 0; r < 16; ++r) y[r] = i0 + r == c ? 1.0f : 0.0f;
+    // What token j, whose value is known, takes from those from `from` on.
+    const auto take = [&](int j, float known, int from) {
+#pragma unroll
+      for (int r = 0; r < 16; r += 4) {
+        if (r + 3 < from) continue;
+        const float4 v = *reinterpret_cast<const float4*>(&s.a[j][i0 + r]);
+        const float four[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (r + e >= from) y[r + e] = __fmaf_rn(-four[e], known, y[r + e]);
+        }
+      }
+    };
+#pragma unroll 4
+    for (int j = first; j < i0; ++j) take(j, s.x[c][j], 0);
+#pragma unroll
+    for (int j = 0; j < 15; ++j) take(i0 + j, y[j], j + 1);
+#pragma unroll
+    for (int r = 0; r < 16; ++r) s.x[c][i0 + r] = y[r];
+  }
+}
+
+__global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int first_token, bool vectors, Prepared* scratch) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  wait_for_predecessor();
+  let_successor_start();
+  InvertSpace& c = *reinterpret_cast<InvertSpace*>(shared);
+  const int tid = static_cast<int>(threadIdx.x), warp = tid / 32;
+  const int h = static_cast<int>(blockIdx.x), begin = first_token + static_cast<int>(blockIdx.y) * kChunk;
+  const int n = min(kChunk, a.tokens - begin);
+  Prepared& to = scratch[std::int64_t{blockIdx.y} * a.value_heads + h];
+
+  copy_rows<kInvertThreads>(c.k, a.k(begin, h), a.qkv.stride, n, vectors);
+  copy_rows<kInvertThreads>(c.q, a.q(begin, h), a.qkv.stride, n, vectors);
+  if (warp == 0) load_gates(a, h, begin, n, c);
+  wait_for_copies();
+  __syncthreads();
+  if (tid < kChunk) {
+    c.k_factor[tid] = norm_factor(c.k[tid], 1.0f);
+  } else {
+    c.q_factor[tid - kChunk] = norm_factor(c.q[tid - kChunk], a.q_scale);
+  }
+  __syncthreads();
+
+  // Two warps have k k^T and A, two q k^T and P; each 16 rows with few columns and 16 with many.
+  for (int i = 0; i < 2; ++i) {
+    const int m = i == 0 ? warp % 2 : kTiles - 1 - warp % 2;
+    if (warp < 2) {
+      gram(c.k, c.k, m, [&](int row, int j, float x, float y) {
+        const float by = __fmul_rn(c.beta[row], c.k_factor[row]);
+        c.a[j][row] = j < row ? __fmul_rn(by, decayed(c, row, j, x)) : 0.0f;
+        c.a[j + 1][row] = j + 1 < row ? __fmul_rn(by, decayed(c, row, j + 1, y)) : 0.0f;
+      });
+    } else {
+      gram(c.q, c.k, m, [&](int row, int j, float x, float y) {
+        const float by = c.q_factor[row];
+        store_split(to.scores[row], j, __fmul_rn(by, decayed(c, row, j, x)), __fmul_rn(by, decayed(c, row, j + 1, y)));
+      });
+    }
+  }
+  __syncthreads();
+  if (tid < kChunk) {
+    solve_column(c, tid);
+  } else {
+    const int i = tid - kChunk;
+    const float decay = expf(c.b[i]), last = c.b[kChunk - 1];
+    to.factors.read[i] = __fmul_rn(decay, c.q_factor[i]);
+    to.factors.old[i] = __fmul_rn(__fmul_rn(c.beta[i], decay), c.k_factor[i]);
+    to.factors.beta[i] = c.beta[i];
+    to.factors.to_end[i] = __fmul_rn(expf(__fsub_rn(last, c.b[i])), c.k_factor[i]);
+    if (i < 4) to.factors.decay[i] = expf(last);
+  }
+  __syncthreads();
+  for (int at = tid; at < kChunk * kChunk / 2; at += kInvertThreads) {
+    const int i = at / (kChunk / 2), j = at % (kChunk / 2) * 2;
+    if (j / 16 <= i / 16) store_split(to.solve[i], j, c.x[j][i], c.x[j + 1][i]);
+  }
+}
+
+// --- the chain of chunks ---------------------------------------------------------------------------------
+
+constexpr int kWarps = 2, kThreads = 32 * kWarps, kValues = 16 * kWarps;
+
+struct Stage {
+  static constexpr int kVStride = kValues + 8;
+  alignas(16) bfloat k[kChunk][kStride];
+  alignas(16) bfloat q[kChunk][kStride];
+  alignas(16) bfloat solve[kChunk][kStride];
+  alignas(16) bfloat scores[kChunk][kStride];
+  alignas(16) bfloat v[kChunk][kVStride];
+  alignas(16) Factors factors;
+};
+
+// k, q and the block's columns of v of n tokens from `begin` on.
+__device__ void copy_tokens(const Prompt& a, int h, int begin, int n, bool vectors, Stage& to) {
+  copy_rows<kThreads>(to.k, a.k(begin, h), a.qkv.stride, n, vectors);
+  copy_rows<kThreads>(to.q, a.q(begin, h), a.qkv.stride, n, vectors);
+  const bfloat* v = a.v(begin, h) + blockIdx.y * kValues;
+  constexpr int kOfRow = kValues / 8;
+  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kOfRow; i += kThreads) {
+    const int row = i / kOfRow, at = i % kOfRow * 8;
+    bfloat* piece = &to.v[row][at];
+    const bfloat* x = v + row * a.qkv.stride + at;
+    if (row >= n) {
+      *reinterpret_cast<uint4*>(piece) = uint4{};
+    } else if (vectors) {
+      copy_async<16>(piece, x);
+    } else {
+      for (int e = 0; e < 8; ++e) piece[e] = x[e];
+    }
+  }
+}
+
+__device__ void copy_prepared(const Prepared& from, Stage& to) {
+  const int tid = static_cast<int>(threadIdx.x);
+  for (int i = tid; i < kChunk * kPieces; i += kThreads) {
+    const int row = i / kPieces, at = i % kPieces * 8;
+    if (at % kChunk / 16 > row / 16) continue;
+    copy_async<16>(&to.solve[row][at], &from.solve[row][at]);
+    copy_async<16>(&to.scores[row][at], &from.scores[row][at]);
+  }
+  constexpr int kFactorPieces = static_cast<int>(sizeof(Factors)) / 16;
+  for (int i = tid; i < kFactorPieces; i += kThreads) {
+    copy_async<16>(reinterpret_cast<float4*>(&to.factors) + i, reinterpret_cast<const float4*>(&from.factors) + i);
+  }
+}
+
+// 16 x 16 as two accumulators, and as operand A in two parts.
+using Tile = float[2][4];
+struct Fragment {
+  std::uint32_t hi[4], lo[4];
+
+  __device__ void set(const Tile& x) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], hi[i], lo[i]);
+  }
+};
+
+// Element i of accumulator `half` multiplies column 8 half + 2 (lane % 4) + i % 2.
+__device__ inline float2 of_columns(const float* factors, int tile, int half) {
+  return *reinterpret_cast<const float2*>(factors + 16 * tile + 8 * half + static_cast<int>(threadIdx.x) % 4 * 2);
+}
+__device__ inline void scale_columns(Tile& x, const float* factors, int tile) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 by = of_columns(factors, tile, half);
+    x[half][0] = __fmul_rn(x[half][0], by.x), x[half][1] = __fmul_rn(x[half][1], by.y);
+    x[half][2] = __fmul_rn(x[half][2], by.x), x[half][3] = __fmul_rn(x[half][3], by.y);
+  }
+}
+
+// y_i += sum over j <= i of x_j m_ij, for m in hi and lo, lower triangular.
+__device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const bfloat (*m)[kStride]) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    std::uint32_t hi[kTiles][4], lo[kTiles][4];
+#pragma unroll
+    for (int i = j; i < kTiles; ++i) {
+      load_b(hi[i], &m[16 * i][16 * j], kStride);
+      load_b(lo[i], &m[16 * i][kChunk + 16 * j], kStride);
+    }
+#pragma unroll
+    for (int i = j; i < kTiles; ++i) {
+      multiply(y[i][0], x[j].lo, hi[i][0], hi[i][1]);
+      multiply(y[i][1], x[j].lo, hi[i][2], hi[i][3]);
+    }
+#pragma unroll
+    for (int i = j; i < kTiles; ++i) {
+      multiply(y[i][0], x[j].hi, lo[i][0], lo[i][1]);
+      multiply(y[i][1], x[j].hi, lo[i][2], lo[i][3]);
+    }
+#pragma unroll
+    for (int i = j; i < kTiles; ++i) {
+      multiply(y[i][0], x[j].hi, hi[i][0], hi[i][1]);
+      multiply(y[i][1], x[j].hi, hi[i][2], hi[i][3]);
+    }
+  }
+}
+
+// The warp's part of S, its 16 values as rows.
+struct State {
+  Tile s[kSteps];
+
+  // x and y: S k and S q for all tokens.
+  __device__ void read(const Stage& c, Tile (&x)[kTiles], Tile (&y)[kTiles]) const {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      Fragment f;
+      f.set(s[step]);
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        std::uint32_t k[4], q[4];
+        load_b(k, &c.k[16 * n][16 * step], kStride);
+        load_b(q, &c.q[16 * n][16 * step], kStride);
+        multiply(x[n][0], f.lo, k[0], k[1]), multiply(x[n][1], f.lo, k[2], k[3]);
+        multiply(y[n][0], f.lo, q[0], q[1]), multiply(y[n][1], f.lo, q[2], q[3]);
+        multiply(x[n][0], f.hi, k[0], k[1]), multiply(x[n][1], f.hi, k[2], k[3]);
+        multiply(y[n][0], f.hi, q[0], q[1]), multiply(y[n][1], f.hi, q[2], q[3]);
+      }
+    }
+  }
+  // S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to.
+  __device__ void write(const Stage& c, const Fragment (&x)[kTiles], float decay) {
+#pragma unroll
+    for (int step = 0; step < kSteps; step += 2) {
+      Tile sum[2] = {};
+#pragma unroll
+      for (int j = 0; j < kTiles; ++j) {
+        std::uint32_t k[2][4];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) load_b_transposed(k[i], &c.k[16 * j][16 * (step + i)], kStride);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          multiply(sum[i][0], x[j].lo, k[i][0], k[i][1]), multiply(sum[i][1], x[j].lo, k[i][2], k[i][3]);
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          multiply(sum[i][0], x[j].hi, k[i][0], k[i][1]), multiply(sum[i][1], x[j].hi, k[i][2], k[i][3]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 16; ++i) {
+        float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
+        x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
+      }
+    }
+  }
+  // To or from memory, 16 rows of a head in fragments.
+  __device__ void load(const float* tiles) {
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      const float4 v = reinterpret_cast<const float4*>(tiles)[32 * i + threadIdx.x % 32];
+      Tile& t = s[i / 2];
+      t[0][i % 2 * 2] = v.x, t[0][i % 2 * 2 + 1] = v.y, t[1][i % 2 * 2] = v.z, t[1][i % 2 * 2 + 1] = v.w;
+    }
+  }
+  __device__ void store(float* tiles) const {
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      const Tile& t = s[i / 2];
+      reinterpret_cast<float4*>(tiles)[32 * i + threadIdx.x % 32] = {t[0][i % 2 * 2], t[0][i % 2 * 2 + 1], t[1][i % 2 * 2],
+                                                                    t[1][i % 2 * 2 + 1]};
+    }
+  }
+};
+
+// o, a column a token, to n rows of out, `to` the first value of the first.
+__device__ inline void store_out(const Tile (&o)[kTiles], bfloat* to, std::int64_t stride, int n, bool pairs) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 4 * kTiles; ++i) {
+    const int half = i / 2 % 2, rows = i % 2;
+    const std::uint32_t x = transposed(pack(o[i / 4][half][2 * rows], o[i / 4][half][2 * rows + 1]));
+    const int t = i / 4 * 16 + half * 8 + lane / 4;
+    if (t >= n) continue;
+    bfloat* at = to + t * stride + rows * 8 + lane % 4 * 2;
+    if (pairs) {
+      *reinterpret_cast<std::uint32_t*>(at) = x;
+    } else {
+      at[0] = __ushort_as_bfloat16(static_cast<unsigned short>(x & 0xffffu));
+      at[1] = __ushort_as_bfloat16(static_cast<unsigned short>(x >> 16));
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    chain_kernel(Prompt a, int first_token, int chunks, bool vectors, bool pairs, const Prepared* scratch) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  Stage* stages = reinterpret_cast<Stage*>(shared);
+  const int h = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / 32;
+  const int first_value = static_cast<int>(blockIdx.y) * kValues + 16 * warp;
+  const auto fetch = [&](int chunk) {
+    const int begin = first_token + chunk * kChunk;
+    copy_tokens(a, h, begin, min(kChunk, a.tokens - begin), vectors, stages[chunk % 2]);
+  };
+  float* const tiles = a.state + std::int64_t{h} * kGdnDim * kGdnDim + first_value * kGdnDim;
+
+  // All but T and P is older than the kernel before.
+  fetch(0);
+  State state;
+  state.load(tiles);
+  wait_for_predecessor();
+  let_successor_start();
+  copy_prepared(scratch[h], stages[0]);
+
+  for (int chunk = 0; chunk < chunks; ++chunk) {
+    wait_for_copies();
+    __syncthreads();
+    if (chunk + 1 < chunks) {
+      fetch(chunk + 1);
+      copy_prepared(scratch[std::int64_t{chunk + 1} * a.value_heads + h], stages[(chunk + 1) % 2]);
+    }
+    const Stage& c = stages[chunk % 2];
+    Tile x[kTiles] = {}, o[kTiles] = {};
+    Fragment f[kTiles];
+    state.read(c, x, o);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      std::uint32_t v[4];
+      load_a_transposed(v, &c.v[16 * n][16 * warp], Stage::kVStride);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float2 beta = of_columns(c.factors.beta, n, i / 2), old = of_columns(c.factors.old, n, i / 2);
+        float* to = &x[n][i / 2][i % 2 * 2];
+        to[0] = __fmaf_rn(-old.x, to[0], __fmul_rn(beta.x, low_of(v[i])));
+        to[1] = __fmaf_rn(-old.y, to[1], __fmul_rn(beta.y, high_of(v[i])));
+      }
+      f[n].set(x[n]);
+      scale_columns(o[n], c.factors.read, n);
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[n][i / 4][i % 4] = 0;
+    }
+    multiply_lower(x, f, c.solve);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) f[n].set(x[n]);
+    multiply_lower(o, f, c.scores);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      scale_columns(x[n], c.factors.to_end, n);
+      f[n].set(x[n]);
+    }
+    state.write(c, f, c.factors.decay[0]);
+    const int begin = first_token + chunk * kChunk;
+    store_out(o, a.out.row(begin) + std::int64_t{h} * kGdnDim + first_value, a.out.stride, min(kChunk, a.tokens - begin),
+              pairs);
+  }
+  state.store(tiles);
+}
+
+}  // namespace
+
+// Scratch: sizeof(Prepared), 33 KB, for each value head, times 1 to 16 chunks.
+void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
+  const int tokens = static_cast<int>(a.qkv.rows);
+  const auto Hv = static_cast<unsigned>(a.shape.value_heads);
+  const int at_once = chunks_at_once(s, a, sizeof(Prepared), kChunksAtOnce);
+  const Prompt prompt(a);
+  const bool vectors = vectors_of(a.qkv);
+  const bool pairs = reinterpret_cast<std::uintptr_t>(a.out.data) % 4 == 0 && a.out.stride % 2 == 0;
+  auto* scratch = static_cast<Prepared*>(s.cuda_scratch);
+  for (int begin = 0; begin < tokens; begin += at_once * kChunk) {
+    const int chunks = std::min(at_once, (tokens - begin + kChunk - 1) / kChunk);
+    launch(s, "gdn_prefill",
+           {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
+           invert_kernel, prompt, begin, vectors, scratch);
+    launch(s, "gdn_prefill", {.blocks = dim3(Hv, kGdnDim / kValues), .threads = kThreads, .shared = 2 * sizeof(Stage)},
+           chain_kernel, prompt, begin, chunks, vectors, pairs, static_cast<const Prepared*>(scratch));
+  }
+}
+
+}  // namespace quire::cuda
