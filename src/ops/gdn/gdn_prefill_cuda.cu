@@ -24,7 +24,9 @@ constexpr int kChunk = 64;
 constexpr int kTiles = kChunk / 16, kSteps = kGdnDim / 16;
 constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a row
 constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
-constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 17 MB at 32 heads
+constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 25 MB at 32 heads
+constexpr int kParts = 3;             // bf16 that make up an f32
+constexpr int kSplitRow = kParts * kChunk, kSplitStride = kSplitRow + 8;
 
 using Prompt = Delta<bfloat>;
 
@@ -37,13 +39,22 @@ struct Factors {
   float decay[4];        // e^(b_last), and padding
 };
 
-// One chunk of one head in scratch. Rows are tokens i: 64 columns j as hi, then as lo. Columns of tiles above the diagonal
-// are never written nor read.
+// One chunk of one head in scratch. Rows are tokens i: 64 columns j for each part, the largest first. Columns of tiles
+// above the diagonal are never written nor read.
 struct Prepared {
-  bfloat solve[kChunk][2 * kChunk];   // T
-  bfloat scores[kChunk][2 * kChunk];  // P
+  bfloat solve[kChunk][kSplitRow];   // T - I
+  bfloat scores[kChunk][kSplitRow];  // P
   Factors factors;
 };
+
+// Two values as sums of bf16, the largest first; nothing is lost.
+__device__ inline void split(float x, float y, std::uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    parts[i] = pack(x, y);
+    x = __fsub_rn(x, low_of(parts[i])), y = __fsub_rn(y, high_of(parts[i]));
+  }
+}
 
 // n rows of 128, then zeros up to 64, to shared memory; in the background where 16 bytes can be copied.
 template <int kThreads>
@@ -64,10 +75,10 @@ __device__ void copy_rows(bfloat (*to)[kStride], const bfloat* from, std::int64_
 
 // Two neighbours of a row of T or P.
 __device__ inline void store_split(bfloat* row, int column, float x, float y) {
-  std::uint32_t hi, lo;
-  split(x, y, hi, lo);
-  *reinterpret_cast<std::uint32_t*>(row + column) = hi;
-  *reinterpret_cast<std::uint32_t*>(row + kChunk + column) = lo;
+  std::uint32_t parts[kParts];
+  split(x, y, parts);
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) *reinterpret_cast<std::uint32_t*>(row + i * kChunk + column) = parts[i];
 }
 
 // --- a chunk alone ---------------------------------------------------------------------------------------
@@ -234,7 +245,9 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
   __syncthreads();
   for (int at = tid; at < kChunk * kChunk / 2; at += kInvertThreads) {
     const int i = at / (kChunk / 2), j = at % (kChunk / 2) * 2;
-    if (j / 16 <= i / 16) store_split(to.solve[i], j, c.x[j][i], c.x[j + 1][i]);
+    if (j / 16 <= i / 16) {
+      store_split(to.solve[i], j, j < i ? c.x[j][i] : 0.0f, j + 1 < i ? c.x[j + 1][i] : 0.0f);
+    }
   }
 }
 
@@ -246,8 +259,8 @@ struct Stage {
   static constexpr int kVStride = kValues + 8;
   alignas(16) bfloat k[kChunk][kStride];
   alignas(16) bfloat q[kChunk][kStride];
-  alignas(16) bfloat solve[kChunk][kStride];
-  alignas(16) bfloat scores[kChunk][kStride];
+  alignas(16) bfloat solve[kChunk][kSplitStride];
+  alignas(16) bfloat scores[kChunk][kSplitStride];
   alignas(16) bfloat v[kChunk][kVStride];
   alignas(16) Factors factors;
 };
@@ -274,8 +287,9 @@ __device__ void copy_tokens(const Prompt& a, int h, int begin, int n, bool vecto
 
 __device__ void copy_prepared(const Prepared& from, Stage& to) {
   const int tid = static_cast<int>(threadIdx.x);
-  for (int i = tid; i < kChunk * kPieces; i += kThreads) {
-    const int row = i / kPieces, at = i % kPieces * 8;
+  constexpr int kOfRow = kSplitRow / 8;
+  for (int i = tid; i < kChunk * kOfRow; i += kThreads) {
+    const int row = i / kOfRow, at = i % kOfRow * 8;
     if (at % kChunk / 16 > row / 16) continue;
     copy_async<16>(&to.solve[row][at], &from.solve[row][at]);
     copy_async<16>(&to.scores[row][at], &from.scores[row][at]);
@@ -286,16 +300,25 @@ __device__ void copy_prepared(const Prepared& from, Stage& to) {
   }
 }
 
-// 16 x 16 as two accumulators, and as operand A in two parts.
+// 16 x 16 as two accumulators, and as operand A in parts.
 using Tile = float[2][4];
 struct Fragment {
-  std::uint32_t hi[4], lo[4];
+  std::uint32_t part[kParts][4];
 
   __device__ void set(const Tile& x) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], hi[i], lo[i]);
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t parts[kParts];
+      split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], parts);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) part[p][i] = parts[p];
+    }
   }
 };
+__device__ inline void multiply_tile(Tile& c, const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
+  multiply(c[0], a, b[0], b[1]);
+  multiply(c[1], a, b[2], b[3]);
+}
 
 // Element i of accumulator `half` multiplies column 8 half + 2 (lane % 4) + i % 2.
 __device__ inline float2 of_columns(const float* factors, int tile, int half) {
@@ -310,30 +333,26 @@ __device__ inline void scale_columns(Tile& x, const float* factors, int tile) {
   }
 }
 
-// y_i += sum over j <= i of x_j m_ij, for m in hi and lo, lower triangular.
-__device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const bfloat (*m)[kStride]) {
+// y_i += sum over j <= i of x_j m_ij, lower triangular; two i at a time. Products below 2^-24 are left out.
+__device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const bfloat (*m)[kSplitStride]) {
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    std::uint32_t hi[kTiles][4], lo[kTiles][4];
+  for (int pair = 0; pair < kTiles; pair += 2) {
 #pragma unroll
-    for (int i = j; i < kTiles; ++i) {
-      load_b(hi[i], &m[16 * i][16 * j], kStride);
-      load_b(lo[i], &m[16 * i][kChunk + 16 * j], kStride);
-    }
+    for (int j = 0; j < pair + 2; ++j) {
+      std::uint32_t b[2][kParts][4];
 #pragma unroll
-    for (int i = j; i < kTiles; ++i) {
-      multiply(y[i][0], x[j].lo, hi[i][0], hi[i][1]);
-      multiply(y[i][1], x[j].lo, hi[i][2], hi[i][3]);
-    }
+      for (int i = max(pair, j); i < pair + 2; ++i) {
 #pragma unroll
-    for (int i = j; i < kTiles; ++i) {
-      multiply(y[i][0], x[j].hi, lo[i][0], lo[i][1]);
-      multiply(y[i][1], x[j].hi, lo[i][2], lo[i][3]);
-    }
+        for (int p = 0; p < kParts; ++p) load_b(b[i - pair][p], &m[16 * i][p * kChunk + 16 * j], kSplitStride);
+      }
 #pragma unroll
-    for (int i = j; i < kTiles; ++i) {
-      multiply(y[i][0], x[j].hi, hi[i][0], hi[i][1]);
-      multiply(y[i][1], x[j].hi, hi[i][2], hi[i][3]);
+      for (int small = kParts - 1; small >= 0; --small) {
+#pragma unroll
+        for (int p = 0; p <= small; ++p) {
+#pragma unroll
+          for (int i = max(pair, j); i < pair + 2; ++i) multiply_tile(y[i], x[j].part[small - p], b[i - pair][p]);
+        }
+      }
     }
   }
 }
@@ -353,10 +372,11 @@ struct State {
         std::uint32_t k[4], q[4];
         load_b(k, &c.k[16 * n][16 * step], kStride);
         load_b(q, &c.q[16 * n][16 * step], kStride);
-        multiply(x[n][0], f.lo, k[0], k[1]), multiply(x[n][1], f.lo, k[2], k[3]);
-        multiply(y[n][0], f.lo, q[0], q[1]), multiply(y[n][1], f.lo, q[2], q[3]);
-        multiply(x[n][0], f.hi, k[0], k[1]), multiply(x[n][1], f.hi, k[2], k[3]);
-        multiply(y[n][0], f.hi, q[0], q[1]), multiply(y[n][1], f.hi, q[2], q[3]);
+#pragma unroll
+        for (int p = kParts - 1; p >= 0; --p) {
+          multiply_tile(x[n], f.part[p], k);
+          multiply_tile(y[n], f.part[p], q);
+        }
       }
     }
   }
@@ -371,12 +391,9 @@ struct State {
 #pragma unroll
         for (int i = 0; i < 2; ++i) load_b_transposed(k[i], &c.k[16 * j][16 * (step + i)], kStride);
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          multiply(sum[i][0], x[j].lo, k[i][0], k[i][1]), multiply(sum[i][1], x[j].lo, k[i][2], k[i][3]);
-        }
+        for (int p = kParts - 1; p >= 0; --p) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          multiply(sum[i][0], x[j].hi, k[i][0], k[i][1]), multiply(sum[i][1], x[j].hi, k[i][2], k[i][3]);
+          for (int i = 0; i < 2; ++i) multiply_tile(sum[i], x[j].part[p], k[i]);
         }
       }
 #pragma unroll
@@ -468,8 +485,6 @@ __global__ void __launch_bounds__(kThreads)
       }
       f[n].set(x[n]);
       scale_columns(o[n], c.factors.read, n);
-#pragma unroll
-      for (int i = 0; i < 8; ++i) x[n][i / 4][i % 4] = 0;
     }
     multiply_lower(x, f, c.solve);
 #pragma unroll
