@@ -26,7 +26,6 @@ constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a row
 constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
 constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 25 MB at 32 heads
 constexpr int kParts = 3;             // bf16 that make up an f32
-constexpr int kSplitRow = kParts * kChunk, kSplitStride = kSplitRow + 8;
 
 using Prompt = Delta<bfloat>;
 
@@ -39,14 +38,6 @@ struct Factors {
   float decay[4];        // e^(b_last), and padding
 };
 
-// One chunk of one head in scratch. Rows are tokens i: 64 columns j for each part, the largest first. Columns of tiles
-// above the diagonal are never written nor read.
-struct Prepared {
-  bfloat solve[kChunk][kSplitRow];   // T - I
-  bfloat scores[kChunk][kSplitRow];  // P
-  Factors factors;
-};
-
 // Two values as sums of bf16, the largest first; nothing is lost.
 __device__ inline void split(float x, float y, std::uint32_t (&parts)[kParts]) {
 #pragma unroll
@@ -55,6 +46,49 @@ __device__ inline void split(float x, float y, std::uint32_t (&parts)[kParts]) {
     x = __fsub_rn(x, low_of(parts[i])), y = __fsub_rn(y, high_of(parts[i]));
   }
 }
+
+// 16 x 16 as two accumulators, and as operand A in parts.
+using Tile = float[2][4];
+struct Fragment {
+  std::uint32_t part[kParts][4];
+
+  __device__ void set(const Tile& x) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t parts[kParts];
+      split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], parts);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) part[p][i] = parts[p];
+    }
+  }
+};
+__device__ inline void multiply_tile(Tile& c, const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
+  multiply(c[0], a, b[0], b[1]);
+  multiply(c[1], a, b[2], b[3]);
+}
+
+// A lower triangular matrix of tokens i by tokens j in tiles of 16 x 16, each in parts, the largest first; a part is
+// operand B with i as columns, as the lanes hold it.
+struct Lower {
+  uint4 fragment[kTiles * (kTiles + 1) / 2][kParts][32];
+
+  __device__ static constexpr int tile(int i, int j) { return i * (i + 1) / 2 + j; }
+  // Rows i and i + 8 of i = 16 tile + lane / 4, columns 2 (lane % 4), and the next, and those 8 further on.
+  __device__ void set(int tile_index, float2 upper_left, float2 upper_right, float2 lower_left, float2 lower_right) {
+    std::uint32_t x[4][kParts];
+    split(upper_left.x, upper_left.y, x[0]), split(upper_right.x, upper_right.y, x[1]);
+    split(lower_left.x, lower_left.y, x[2]), split(lower_right.x, lower_right.y, x[3]);
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) fragment[tile_index][p][threadIdx.x % 32] = {x[0][p], x[1][p], x[2][p], x[3][p]};
+  }
+};
+
+// One chunk of one head, in scratch and in shared memory.
+struct Prepared {
+  Lower solve;   // T - I
+  Lower scores;  // P
+  Factors factors;
+};
 
 // n rows of 128, then zeros up to 64, to shared memory; in the background where 16 bytes can be copied.
 template <int kThreads>
@@ -71,14 +105,6 @@ __device__ void copy_rows(bfloat (*to)[kStride], const bfloat* from, std::int64_
       for (int e = 0; e < 8; ++e) piece[e] = x[e];
     }
   }
-}
-
-// Two neighbours of a row of T or P.
-__device__ inline void store_split(bfloat* row, int column, float x, float y) {
-  std::uint32_t parts[kParts];
-  split(x, y, parts);
-#pragma unroll
-  for (int i = 0; i < kParts; ++i) *reinterpret_cast<std::uint32_t*>(row + i * kChunk + column) = parts[i];
 }
 
 // --- a chunk alone ---------------------------------------------------------------------------------------
@@ -127,11 +153,8 @@ __device__ float norm_factor(const bfloat* row, float scale) {
   return __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(squares, 1e-6f)));
 }
 
-// Calls body(i, j, x_i . k_j, x_i . k_(j+1)), j even, for the 16 rows from 16 m on and the tiles up to the diagonal's.
-template <typename Body>
-__device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int m, Body body) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  float sums[kTiles][2][4] = {};
+// x_i . k_j for the 16 rows from 16 m on and the tiles up to the diagonal's.
+__device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int m, Tile (&sums)[kTiles]) {
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     std::uint32_t rows[4];
@@ -141,25 +164,61 @@ __device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int
       if (n > m) break;
       std::uint32_t columns[4];
       load_b(columns, &k[16 * n][16 * step], kStride);
-      multiply(sums[n][0], rows, columns[0], columns[1]);
-      multiply(sums[n][1], rows, columns[2], columns[3]);
-    }
-  }
-#pragma unroll
-  for (int n = 0; n < kTiles; ++n) {
-    if (n > m) break;
-#pragma unroll
-    for (int part = 0; part < 4; ++part) {
-      const float(&sum)[4] = sums[n][part / 2];
-      body(16 * m + part % 2 * 8 + lane / 4, 16 * n + part / 2 * 8 + lane % 4 * 2, sum[part % 2 * 2],
-           sum[part % 2 * 2 + 1]);
+      multiply_tile(sums[n], rows, columns);
     }
   }
 }
 
-// e^(b_i - b_j) f_j x for j <= i, else 0.
-__device__ inline float decayed(const InvertSpace& c, int i, int j, float x) {
-  return j <= i ? __fmul_rn(expf(__fsub_rn(c.b[i], c.b[j])), __fmul_rn(c.k_factor[j], x)) : 0.0f;
+// by e^(b_i - b_j) f_j x for j <= i, else 0.
+__device__ inline float decayed(const InvertSpace& c, int i, int j, float by, float x) {
+  return j <= i ? __fmul_rn(by, __fmul_rn(expf(__fsub_rn(c.b[i], c.b[j])), __fmul_rn(c.k_factor[j], x))) : 0.0f;
+}
+
+// A, transposed, from 16 rows of k k^T.
+__device__ void store_a(InvertSpace& c, int m, const Tile (&kk)[kTiles]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    if (n > m) break;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int i = 16 * m + e / 2 % 2 * 8 + lane / 4, j = 16 * n + e / 4 * 8 + lane % 4 * 2 + e % 2;
+      c.a[j][i] = j < i ? decayed(c, i, j, __fmul_rn(c.beta[i], c.k_factor[i]), kk[n][e / 4][e % 4]) : 0.0f;
+    }
+  }
+}
+
+// P from 16 rows of q k^T.
+__device__ void store_scores(const InvertSpace& c, int m, const Tile (&qk)[kTiles], Lower& to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    if (n > m) break;
+    float2 pair[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = 16 * m + e / 2 * 8 + lane / 4, j = 16 * n + e % 2 * 8 + lane % 4 * 2;
+      const float by = c.q_factor[i];
+      const float(&x)[4] = qk[n][e % 2];
+      pair[e] = {decayed(c, i, j, by, x[e / 2 * 2]), decayed(c, i, j + 1, by, x[e / 2 * 2 + 1])};
+    }
+    to.set(Lower::tile(m, n), pair[0], pair[1], pair[2], pair[3]);
+  }
+}
+
+// T - I from its columns in shared memory.
+__device__ void store_solved(const InvertSpace& c, Lower& to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int tile = static_cast<int>(threadIdx.x) / 32; tile < Lower::tile(kTiles, 0); tile += kInvertThreads / 32) {
+    const int m = tile < 1 ? 0 : tile < 3 ? 1 : tile < 6 ? 2 : 3, n = tile - Lower::tile(m, 0);
+    float2 pair[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = 16 * m + e / 2 * 8 + lane / 4, j = 16 * n + e % 2 * 8 + lane % 4 * 2;
+      pair[e] = {j < i ? c.x[j][i] : 0.0f, j + 1 < i ? c.x[j + 1][i] : 0.0f};
+    }
+    to.set(tile, pair[0], pair[1], pair[2], pair[3]);
+  }
 }
 
 // Column c of T by forward substitution, 16 rows at a time in registers. A thread's own; rows before the warp's first
@@ -217,17 +276,13 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
   // Two warps have k k^T and A, two q k^T and P; each 16 rows with few columns and 16 with many.
   for (int i = 0; i < 2; ++i) {
     const int m = i == 0 ? warp % 2 : kTiles - 1 - warp % 2;
+    Tile sums[kTiles] = {};
     if (warp < 2) {
-      gram(c.k, c.k, m, [&](int row, int j, float x, float y) {
-        const float by = __fmul_rn(c.beta[row], c.k_factor[row]);
-        c.a[j][row] = j < row ? __fmul_rn(by, decayed(c, row, j, x)) : 0.0f;
-        c.a[j + 1][row] = j + 1 < row ? __fmul_rn(by, decayed(c, row, j + 1, y)) : 0.0f;
-      });
+      gram(c.k, c.k, m, sums);
+      store_a(c, m, sums);
     } else {
-      gram(c.q, c.k, m, [&](int row, int j, float x, float y) {
-        const float by = c.q_factor[row];
-        store_split(to.scores[row], j, __fmul_rn(by, decayed(c, row, j, x)), __fmul_rn(by, decayed(c, row, j + 1, y)));
-      });
+      gram(c.q, c.k, m, sums);
+      store_scores(c, m, sums, to.scores);
     }
   }
   __syncthreads();
@@ -243,12 +298,7 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
     if (i < 4) to.factors.decay[i] = expf(last);
   }
   __syncthreads();
-  for (int at = tid; at < kChunk * kChunk / 2; at += kInvertThreads) {
-    const int i = at / (kChunk / 2), j = at % (kChunk / 2) * 2;
-    if (j / 16 <= i / 16) {
-      store_split(to.solve[i], j, j < i ? c.x[j][i] : 0.0f, j + 1 < i ? c.x[j + 1][i] : 0.0f);
-    }
-  }
+  store_solved(c, to.solve);
 }
 
 // --- the chain of chunks ---------------------------------------------------------------------------------
@@ -259,10 +309,8 @@ struct Stage {
   static constexpr int kVStride = kValues + 8;
   alignas(16) bfloat k[kChunk][kStride];
   alignas(16) bfloat q[kChunk][kStride];
-  alignas(16) bfloat solve[kChunk][kSplitStride];
-  alignas(16) bfloat scores[kChunk][kSplitStride];
   alignas(16) bfloat v[kChunk][kVStride];
-  alignas(16) Factors factors;
+  alignas(16) Prepared prepared;
 };
 
 // k, q and the block's columns of v of n tokens from `begin` on.
@@ -285,39 +333,10 @@ __device__ void copy_tokens(const Prompt& a, int h, int begin, int n, bool vecto
   }
 }
 
-__device__ void copy_prepared(const Prepared& from, Stage& to) {
-  const int tid = static_cast<int>(threadIdx.x);
-  constexpr int kOfRow = kSplitRow / 8;
-  for (int i = tid; i < kChunk * kOfRow; i += kThreads) {
-    const int row = i / kOfRow, at = i % kOfRow * 8;
-    if (at % kChunk / 16 > row / 16) continue;
-    copy_async<16>(&to.solve[row][at], &from.solve[row][at]);
-    copy_async<16>(&to.scores[row][at], &from.scores[row][at]);
+__device__ void copy_prepared(const Prepared& from, Prepared& to) {
+  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof(Prepared) / 16); i += kThreads) {
+    copy_async<16>(reinterpret_cast<uint4*>(&to) + i, reinterpret_cast<const uint4*>(&from) + i);
   }
-  constexpr int kFactorPieces = static_cast<int>(sizeof(Factors)) / 16;
-  for (int i = tid; i < kFactorPieces; i += kThreads) {
-    copy_async<16>(reinterpret_cast<float4*>(&to.factors) + i, reinterpret_cast<const float4*>(&from.factors) + i);
-  }
-}
-
-// 16 x 16 as two accumulators, and as operand A in parts.
-using Tile = float[2][4];
-struct Fragment {
-  std::uint32_t part[kParts][4];
-
-  __device__ void set(const Tile& x) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      std::uint32_t parts[kParts];
-      split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], parts);
-#pragma unroll
-      for (int p = 0; p < kParts; ++p) part[p][i] = parts[p];
-    }
-  }
-};
-__device__ inline void multiply_tile(Tile& c, const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
-  multiply(c[0], a, b[0], b[1]);
-  multiply(c[1], a, b[2], b[3]);
 }
 
 // Element i of accumulator `half` multiplies column 8 half + 2 (lane % 4) + i % 2.
@@ -334,7 +353,7 @@ __device__ inline void scale_columns(Tile& x, const float* factors, int tile) {
 }
 
 // y_i += sum over j <= i of x_j m_ij, lower triangular; two i at a time. Products below 2^-24 are left out.
-__device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const bfloat (*m)[kSplitStride]) {
+__device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const Lower& m) {
 #pragma unroll
   for (int pair = 0; pair < kTiles; pair += 2) {
 #pragma unroll
@@ -343,7 +362,10 @@ __device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTi
 #pragma unroll
       for (int i = max(pair, j); i < pair + 2; ++i) {
 #pragma unroll
-        for (int p = 0; p < kParts; ++p) load_b(b[i - pair][p], &m[16 * i][p * kChunk + 16 * j], kSplitStride);
+        for (int p = 0; p < kParts; ++p) {
+          const uint4 v = m.fragment[Lower::tile(i, j)][p][threadIdx.x % 32];
+          b[i - pair][p][0] = v.x, b[i - pair][p][1] = v.y, b[i - pair][p][2] = v.z, b[i - pair][p][3] = v.w;
+        }
       }
 #pragma unroll
       for (int small = kParts - 1; small >= 0; --small) {
@@ -459,14 +481,14 @@ __global__ void __launch_bounds__(kThreads)
   state.load(tiles);
   wait_for_predecessor();
   let_successor_start();
-  copy_prepared(scratch[h], stages[0]);
+  copy_prepared(scratch[h], stages[0].prepared);
 
   for (int chunk = 0; chunk < chunks; ++chunk) {
     wait_for_copies();
     __syncthreads();
     if (chunk + 1 < chunks) {
       fetch(chunk + 1);
-      copy_prepared(scratch[std::int64_t{chunk + 1} * a.value_heads + h], stages[(chunk + 1) % 2]);
+      copy_prepared(scratch[std::int64_t{chunk + 1} * a.value_heads + h], stages[(chunk + 1) % 2].prepared);
     }
     const Stage& c = stages[chunk % 2];
     Tile x[kTiles] = {}, o[kTiles] = {};
@@ -478,24 +500,24 @@ __global__ void __launch_bounds__(kThreads)
       load_a_transposed(v, &c.v[16 * n][16 * warp], Stage::kVStride);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const float2 beta = of_columns(c.factors.beta, n, i / 2), old = of_columns(c.factors.old, n, i / 2);
+        const float2 beta = of_columns(c.prepared.factors.beta, n, i / 2), old = of_columns(c.prepared.factors.old, n, i / 2);
         float* to = &x[n][i / 2][i % 2 * 2];
         to[0] = __fmaf_rn(-old.x, to[0], __fmul_rn(beta.x, low_of(v[i])));
         to[1] = __fmaf_rn(-old.y, to[1], __fmul_rn(beta.y, high_of(v[i])));
       }
       f[n].set(x[n]);
-      scale_columns(o[n], c.factors.read, n);
+      scale_columns(o[n], c.prepared.factors.read, n);
     }
-    multiply_lower(x, f, c.solve);
+    multiply_lower(x, f, c.prepared.solve);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) f[n].set(x[n]);
-    multiply_lower(o, f, c.scores);
+    multiply_lower(o, f, c.prepared.scores);
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) {
-      scale_columns(x[n], c.factors.to_end, n);
+      scale_columns(x[n], c.prepared.factors.to_end, n);
       f[n].set(x[n]);
     }
-    state.write(c, f, c.factors.decay[0]);
+    state.write(c, f, c.prepared.factors.decay[0]);
     const int begin = first_token + chunk * kChunk;
     store_out(o, a.out.row(begin) + std::int64_t{h} * kGdnDim + first_value, a.out.stride, min(kChunk, a.tokens - begin),
               pairs);
