@@ -22,21 +22,11 @@ namespace {
 
 constexpr int kChunk = 64;
 constexpr int kTiles = kChunk / 16, kSteps = kGdnDim / 16;
-constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a row
 constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
 constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 25 MB at 32 heads
 constexpr int kParts = 3;             // bf16 that make up an f32
 
 using Prompt = Delta<bfloat>;
-
-// What a token's products are multiplied by.
-struct Factors {
-  float read[kChunk];    // e^b f_q
-  float old[kChunk];     // beta e^b f_k
-  float beta[kChunk];
-  float to_end[kChunk];  // e^(b_last - b) f_k
-  float decay[4];        // e^(b_last), and padding
-};
 
 // Two values as sums of bf16, the largest first; nothing is lost.
 __device__ inline void split(float x, float y, std::uint32_t (&parts)[kParts]) {
@@ -83,18 +73,30 @@ struct Lower {
   }
 };
 
-// One chunk of one head, in scratch and in shared memory.
+// One chunk of one head in scratch: what the warps of the state and those of the output read, and what they multiply a
+// token's products by.
+struct ForState {
+  Lower solve;           // T - I
+  float old[kChunk];     // beta e^b f_k
+  float beta[kChunk];
+  float to_end[kChunk];  // e^(b_last - b) f_k
+  float decay[4];        // e^(b_last), and padding
+};
+struct ForOutput {
+  Lower scores;        // P
+  float read[kChunk];  // e^b f_q
+};
 struct Prepared {
-  Lower solve;   // T - I
-  Lower scores;  // P
-  Factors factors;
+  ForState state;
+  ForOutput output;
 };
 
-// n rows of 128, then zeros up to 64, to shared memory; in the background where 16 bytes can be copied.
-template <int kThreads>
-__device__ void copy_rows(bfloat (*to)[kStride], const bfloat* from, std::int64_t stride, int n, bool vectors) {
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kPieces; i += kThreads) {
-    const int row = i / kPieces, at = i % kPieces * 8;
+// kCols columns of n rows, then zeros up to 64, to shared memory, by kThreads threads; in the background where 16 bytes can
+// be copied.
+template <int kThreads, int kCols>
+__device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n, bool vectors) {
+  for (int i = thread; i < kChunk * kCols / 8; i += kThreads) {
+    const int row = i / (kCols / 8), at = i % (kCols / 8) * 8;
     bfloat* piece = &to[row][at];
     const bfloat* x = from + row * stride + at;
     if (row >= n) {
@@ -141,7 +143,7 @@ __device__ void load_gates(const Prompt& a, int h, int begin, int n, InvertSpace
 __device__ float norm_factor(const bfloat* row, float scale) {
   float squares = 0;
 #pragma unroll 4
-  for (int piece = 0; piece < kPieces; ++piece) {
+  for (int piece = 0; piece < kGdnDim / 8; ++piece) {
     const uint4 x = *reinterpret_cast<const uint4*>(row + 8 * piece);
     const std::uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
@@ -261,8 +263,8 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
   const int n = min(kChunk, a.tokens - begin);
   Prepared& to = scratch[std::int64_t{blockIdx.y} * a.value_heads + h];
 
-  copy_rows<kInvertThreads>(c.k, a.k(begin, h), a.qkv.stride, n, vectors);
-  copy_rows<kInvertThreads>(c.q, a.q(begin, h), a.qkv.stride, n, vectors);
+  copy_rows<kInvertThreads, kGdnDim>(tid, c.k, a.k(begin, h), a.qkv.stride, n, vectors);
+  copy_rows<kInvertThreads, kGdnDim>(tid, c.q, a.q(begin, h), a.qkv.stride, n, vectors);
   if (warp == 0) load_gates(a, h, begin, n, c);
   wait_for_copies();
   __syncthreads();
@@ -282,7 +284,7 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
       store_a(c, m, sums);
     } else {
       gram(c.q, c.k, m, sums);
-      store_scores(c, m, sums, to.scores);
+      store_scores(c, m, sums, to.output.scores);
     }
   }
   __syncthreads();
@@ -291,52 +293,60 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
   } else {
     const int i = tid - kChunk;
     const float decay = expf(c.b[i]), last = c.b[kChunk - 1];
-    to.factors.read[i] = __fmul_rn(decay, c.q_factor[i]);
-    to.factors.old[i] = __fmul_rn(__fmul_rn(c.beta[i], decay), c.k_factor[i]);
-    to.factors.beta[i] = c.beta[i];
-    to.factors.to_end[i] = __fmul_rn(expf(__fsub_rn(last, c.b[i])), c.k_factor[i]);
-    if (i < 4) to.factors.decay[i] = expf(last);
+    to.output.read[i] = __fmul_rn(decay, c.q_factor[i]);
+    to.state.old[i] = __fmul_rn(__fmul_rn(c.beta[i], decay), c.k_factor[i]);
+    to.state.beta[i] = c.beta[i];
+    to.state.to_end[i] = __fmul_rn(expf(__fsub_rn(last, c.b[i])), c.k_factor[i]);
+    if (i < 4) to.state.decay[i] = expf(last);
   }
   __syncthreads();
-  store_solved(c, to.solve);
+  store_solved(c, to.state.solve);
 }
 
 // --- the chain of chunks ---------------------------------------------------------------------------------
 
-constexpr int kWarps = 2, kThreads = 32 * kWarps, kValues = 16 * kWarps;
+// Two warps carry the state of 16 values each, one chunk at a time; two others, a chunk behind, compute the output from
+// what those hand over, and copy what all will need next.
+constexpr int kPair = 2, kTeam = 32 * kPair, kValues = 16 * kPair;
 
-struct Stage {
-  static constexpr int kVStride = kValues + 8;
+struct StateStage {
   alignas(16) bfloat k[kChunk][kStride];
+  alignas(16) bfloat v[kChunk][kValues + 8];
+  alignas(16) ForState prepared;
+};
+struct OutputStage {
   alignas(16) bfloat q[kChunk][kStride];
-  alignas(16) bfloat v[kChunk][kVStride];
-  alignas(16) Prepared prepared;
+  alignas(16) ForOutput prepared;
+};
+// S before the chunk and X, tile after tile.
+struct Handover {
+  float4 state[kPair][kSteps][2][32];
+  float4 x[kPair][kTiles][2][32];
+};
+struct ChainSpace {
+  StateStage state[2];
+  OutputStage output[2];
+  Handover handover[2];
 };
 
-// k, q and the block's columns of v of n tokens from `begin` on.
-__device__ void copy_tokens(const Prompt& a, int h, int begin, int n, bool vectors, Stage& to) {
-  copy_rows<kThreads>(to.k, a.k(begin, h), a.qkv.stride, n, vectors);
-  copy_rows<kThreads>(to.q, a.q(begin, h), a.qkv.stride, n, vectors);
-  const bfloat* v = a.v(begin, h) + blockIdx.y * kValues;
-  constexpr int kOfRow = kValues / 8;
-  for (int i = static_cast<int>(threadIdx.x); i < kChunk * kOfRow; i += kThreads) {
-    const int row = i / kOfRow, at = i % kOfRow * 8;
-    bfloat* piece = &to.v[row][at];
-    const bfloat* x = v + row * a.qkv.stride + at;
-    if (row >= n) {
-      *reinterpret_cast<uint4*>(piece) = uint4{};
-    } else if (vectors) {
-      copy_async<16>(piece, x);
-    } else {
-      for (int e = 0; e < 8; ++e) piece[e] = x[e];
-    }
+template <typename T>
+__device__ void copy_whole(int thread, const T& from, T& to) {
+  for (int i = thread; i < static_cast<int>(sizeof(T) / 16); i += kTeam) {
+    copy_async<16>(reinterpret_cast<uint4*>(&to) + i, reinterpret_cast<const uint4*>(&from) + i);
   }
 }
 
-__device__ void copy_prepared(const Prepared& from, Prepared& to) {
-  for (int i = static_cast<int>(threadIdx.x); i < static_cast<int>(sizeof(Prepared) / 16); i += kThreads) {
-    copy_async<16>(reinterpret_cast<uint4*>(&to) + i, reinterpret_cast<const uint4*>(&from) + i);
+// A tile as it lies in memory, 16 rows of a state in fragments.
+__device__ inline void load_tile(const float4 (*from)[32], Tile& t) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float4 v = from[i][threadIdx.x % 32];
+    t[0][2 * i] = v.x, t[0][2 * i + 1] = v.y, t[1][2 * i] = v.z, t[1][2 * i + 1] = v.w;
   }
+}
+__device__ inline void store_tile(float4 (*to)[32], const Tile& t) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) to[i][threadIdx.x % 32] = {t[0][2 * i], t[0][2 * i + 1], t[1][2 * i], t[1][2 * i + 1]};
 }
 
 // Element i of accumulator `half` multiplies column 8 half + 2 (lane % 4) + i % 2.
@@ -379,70 +389,95 @@ __device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTi
   }
 }
 
-// The warp's part of S, its 16 values as rows.
-struct State {
-  Tile s[kSteps];
+// y += S x for all tokens, for 16 keys of S.
+__device__ inline void multiply_state(Tile (&y)[kTiles], const Tile& s, const bfloat (*x)[kStride], int step) {
+  Fragment f;
+  f.set(s);
+  std::uint32_t b[kTiles][4];
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) load_b(b[n], &x[16 * n][16 * step], kStride);
+#pragma unroll
+  for (int p = kParts - 1; p >= 0; --p) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) multiply_tile(y[n], f.part[p], b[n]);
+  }
+}
 
-  // x and y: S k and S q for all tokens.
-  __device__ void read(const Stage& c, Tile (&x)[kTiles], Tile (&y)[kTiles]) const {
+// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to.
+__device__ inline void update(Tile (&s)[kSteps], float decay, const Fragment (&x)[kTiles], const bfloat (*k)[kStride]) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) {
-      Fragment f;
-      f.set(s[step]);
+  for (int step = 0; step < kSteps; step += 2) {
+    Tile sum[2] = {};
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        std::uint32_t k[4], q[4];
-        load_b(k, &c.k[16 * n][16 * step], kStride);
-        load_b(q, &c.q[16 * n][16 * step], kStride);
+    for (int j = 0; j < kTiles; ++j) {
+      std::uint32_t b[2][4];
 #pragma unroll
-        for (int p = kParts - 1; p >= 0; --p) {
-          multiply_tile(x[n], f.part[p], k);
-          multiply_tile(y[n], f.part[p], q);
-        }
+      for (int i = 0; i < 2; ++i) load_b_transposed(b[i], &k[16 * j][16 * (step + i)], kStride);
+#pragma unroll
+      for (int p = kParts - 1; p >= 0; --p) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) multiply_tile(sum[i], x[j].part[p], b[i]);
       }
     }
-  }
-  // S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to.
-  __device__ void write(const Stage& c, const Fragment (&x)[kTiles], float decay) {
 #pragma unroll
-    for (int step = 0; step < kSteps; step += 2) {
-      Tile sum[2] = {};
-#pragma unroll
-      for (int j = 0; j < kTiles; ++j) {
-        std::uint32_t k[2][4];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) load_b_transposed(k[i], &c.k[16 * j][16 * (step + i)], kStride);
-#pragma unroll
-        for (int p = kParts - 1; p >= 0; --p) {
-#pragma unroll
-          for (int i = 0; i < 2; ++i) multiply_tile(sum[i], x[j].part[p], k[i]);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 16; ++i) {
-        float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
-        x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
-      }
+    for (int i = 0; i < 16; ++i) {
+      float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
+      x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
     }
   }
-  // To or from memory, 16 rows of a head in fragments.
-  __device__ void load(const float* tiles) {
+}
+
+// A chunk's X, and the state after it.
+__device__ inline void advance(Tile (&s)[kSteps], const StateStage& c, int pair, Handover& to) {
+  const ForState& p = c.prepared;
+  Tile x[kTiles] = {};
+  Fragment f[kTiles];
 #pragma unroll
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      const float4 v = reinterpret_cast<const float4*>(tiles)[32 * i + threadIdx.x % 32];
-      Tile& t = s[i / 2];
-      t[0][i % 2 * 2] = v.x, t[0][i % 2 * 2 + 1] = v.y, t[1][i % 2 * 2] = v.z, t[1][i % 2 * 2 + 1] = v.w;
-    }
+  for (int step = 0; step < kSteps; ++step) {
+    store_tile(to.state[pair][step], s[step]);
+    multiply_state(x, s[step], c.k, step);
   }
-  __device__ void store(float* tiles) const {
 #pragma unroll
-    for (int i = 0; i < 2 * kSteps; ++i) {
-      const Tile& t = s[i / 2];
-      reinterpret_cast<float4*>(tiles)[32 * i + threadIdx.x % 32] = {t[0][i % 2 * 2], t[0][i % 2 * 2 + 1], t[1][i % 2 * 2],
-                                                                    t[1][i % 2 * 2 + 1]};
+  for (int n = 0; n < kTiles; ++n) {
+    std::uint32_t v[4];
+    load_a_transposed(v, &c.v[16 * n][16 * pair], kValues + 8);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 beta = of_columns(p.beta, n, i / 2), old = of_columns(p.old, n, i / 2);
+      float* r = &x[n][i / 2][i % 2 * 2];
+      r[0] = __fmaf_rn(-old.x, r[0], __fmul_rn(beta.x, low_of(v[i])));
+      r[1] = __fmaf_rn(-old.y, r[1], __fmul_rn(beta.y, high_of(v[i])));
     }
+    f[n].set(x[n]);
   }
-};
+  multiply_lower(x, f, p.solve);
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    store_tile(to.x[pair][n], x[n]);
+    scale_columns(x[n], p.to_end, n);
+    f[n].set(x[n]);
+  }
+  update(s, p.decay[0], f, c.k);
+}
+
+// o for 16 values, a column a token.
+__device__ inline void output(Tile (&o)[kTiles], const OutputStage& c, int pair, const Handover& from) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    Tile s;
+    load_tile(from.state[pair][step], s);
+    multiply_state(o, s, c.q, step);
+  }
+  Fragment f[kTiles];
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    scale_columns(o[n], c.prepared.read, n);
+    Tile x;
+    load_tile(from.x[pair][n], x);
+    f[n].set(x);
+  }
+  multiply_lower(o, f, c.prepared.scores);
+}
 
 // o, a column a token, to n rows of out, `to` the first value of the first.
 __device__ inline void store_out(const Tile (&o)[kTiles], bfloat* to, std::int64_t stride, int n, bool pairs) {
@@ -463,66 +498,67 @@ __device__ inline void store_out(const Tile (&o)[kTiles], bfloat* to, std::int64
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(2 * kTeam)
     chain_kernel(Prompt a, int first_token, int chunks, bool vectors, bool pairs, const Prepared* scratch) {
   extern __shared__ __align__(16) unsigned char shared[];
-  Stage* stages = reinterpret_cast<Stage*>(shared);
-  const int h = static_cast<int>(blockIdx.x), warp = static_cast<int>(threadIdx.x) / 32;
-  const int first_value = static_cast<int>(blockIdx.y) * kValues + 16 * warp;
-  const auto fetch = [&](int chunk) {
-    const int begin = first_token + chunk * kChunk;
-    copy_tokens(a, h, begin, min(kChunk, a.tokens - begin), vectors, stages[chunk % 2]);
+  ChainSpace& c = *reinterpret_cast<ChainSpace*>(shared);
+  const int thread = static_cast<int>(threadIdx.x) % kTeam, pair = thread / 32;
+  const bool carries_state = threadIdx.x < kTeam;
+  const int h = static_cast<int>(blockIdx.x), first_value = static_cast<int>(blockIdx.y) * kValues;
+  const auto begin_of = [&](int chunk) { return first_token + chunk * kChunk; };
+  const auto tokens_of = [&](int chunk) { return min(kChunk, a.tokens - begin_of(chunk)); };
+  const auto copy_kv = [&](int chunk) {
+    StateStage& to = c.state[chunk % 2];
+    const int begin = begin_of(chunk), n = tokens_of(chunk);
+    copy_rows<kTeam, kGdnDim>(thread, to.k, a.k(begin, h), a.qkv.stride, n, vectors);
+    copy_rows<kTeam, kValues>(thread, to.v, a.v(begin, h) + first_value, a.qkv.stride, n, vectors);
   };
-  float* const tiles = a.state + std::int64_t{h} * kGdnDim * kGdnDim + first_value * kGdnDim;
+  const auto copy_q = [&](int chunk) {
+    copy_rows<kTeam, kGdnDim>(thread, c.output[chunk % 2].q, a.q(begin_of(chunk), h), a.qkv.stride, tokens_of(chunk), vectors);
+  };
+  const auto prepared = [&](int chunk) -> const Prepared& { return scratch[std::int64_t{chunk} * a.value_heads + h]; };
 
+  auto* const tiles = reinterpret_cast<float4(*)[2][32]>(a.state + std::int64_t{h} * kGdnDim * kGdnDim +
+                                                        (first_value + 16 * pair) * kGdnDim);
   // All but T and P is older than the kernel before.
-  fetch(0);
-  State state;
-  state.load(tiles);
+  Tile s[kSteps];
+  if (carries_state) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) load_tile(tiles[step], s[step]);
+  } else {
+    copy_kv(0);
+  }
   wait_for_predecessor();
   let_successor_start();
-  copy_prepared(scratch[h], stages[0].prepared);
+  if (!carries_state) copy_whole(thread, prepared(0).state, c.state[0].prepared);
 
-  for (int chunk = 0; chunk < chunks; ++chunk) {
+  for (int chunk = 0; chunk <= chunks; ++chunk) {
     wait_for_copies();
     __syncthreads();
+    if (carries_state) {
+      if (chunk < chunks) advance(s, c.state[chunk % 2], pair, c.handover[chunk % 2]);
+      continue;
+    }
     if (chunk + 1 < chunks) {
-      fetch(chunk + 1);
-      copy_prepared(scratch[std::int64_t{chunk + 1} * a.value_heads + h], stages[(chunk + 1) % 2].prepared);
+      copy_kv(chunk + 1);
+      copy_whole(thread, prepared(chunk + 1).state, c.state[(chunk + 1) % 2].prepared);
     }
-    const Stage& c = stages[chunk % 2];
-    Tile x[kTiles] = {}, o[kTiles] = {};
-    Fragment f[kTiles];
-    state.read(c, x, o);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      std::uint32_t v[4];
-      load_a_transposed(v, &c.v[16 * n][16 * warp], Stage::kVStride);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float2 beta = of_columns(c.prepared.factors.beta, n, i / 2), old = of_columns(c.prepared.factors.old, n, i / 2);
-        float* to = &x[n][i / 2][i % 2 * 2];
-        to[0] = __fmaf_rn(-old.x, to[0], __fmul_rn(beta.x, low_of(v[i])));
-        to[1] = __fmaf_rn(-old.y, to[1], __fmul_rn(beta.y, high_of(v[i])));
-      }
-      f[n].set(x[n]);
-      scale_columns(o[n], c.prepared.factors.read, n);
+    if (chunk < chunks) {
+      copy_q(chunk);
+      copy_whole(thread, prepared(chunk).output, c.output[chunk % 2].prepared);
     }
-    multiply_lower(x, f, c.prepared.solve);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) f[n].set(x[n]);
-    multiply_lower(o, f, c.prepared.scores);
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      scale_columns(x[n], c.prepared.factors.to_end, n);
-      f[n].set(x[n]);
+    if (chunk > 0) {
+      const int done = chunk - 1;
+      Tile o[kTiles] = {};
+      output(o, c.output[done % 2], pair, c.handover[done % 2]);
+      store_out(o, a.out.row(begin_of(done)) + std::int64_t{h} * kGdnDim + first_value + 16 * pair, a.out.stride,
+                tokens_of(done), pairs);
     }
-    state.write(c, f, c.prepared.factors.decay[0]);
-    const int begin = first_token + chunk * kChunk;
-    store_out(o, a.out.row(begin) + std::int64_t{h} * kGdnDim + first_value, a.out.stride, min(kChunk, a.tokens - begin),
-              pairs);
   }
-  state.store(tiles);
+  if (carries_state) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) store_tile(tiles[step], s[step]);
+  }
 }
 
 }  // namespace
@@ -541,7 +577,7 @@ void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
     launch(s, "gdn_prefill",
            {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
            invert_kernel, prompt, begin, vectors, scratch);
-    launch(s, "gdn_prefill", {.blocks = dim3(Hv, kGdnDim / kValues), .threads = kThreads, .shared = 2 * sizeof(Stage)},
+    launch(s, "gdn_prefill", {.blocks = dim3(Hv, kGdnDim / kValues), .threads = 2 * kTeam, .shared = sizeof(ChainSpace)},
            chain_kernel, prompt, begin, chunks, vectors, pairs, static_cast<const Prepared*>(scratch));
   }
 }
