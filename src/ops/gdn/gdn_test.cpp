@@ -253,6 +253,21 @@ TEST_P(Gdn, PrefillMayBeCutAtChunks) {
   }
 }
 
+// Rows may lie at any distance; aligned ones may take another path.
+TEST_P(Gdn, EveryStrideGivesTheSameBits) {
+  const Sequence x = random_sequence(random, format(), {1, 2, 128, 128}, 100);
+  const std::vector<float> values = to_floats(x.qkv);
+  const Result expected = prefill(stream(), x);
+  for (std::int64_t padding : {0, 1, 2, 8}) {
+    const Matrix qkv = matrix(format(), 100, x.qkv.cols(), values, padding);
+    std::vector<float> state = reordered(x.shape, x.state, StateOrder::plain, ops().state_order);
+    Matrix out(format(), 100, x.shape.value_cols(), padding);
+    ops().gdn_prefill(stream(), {x.shape, qkv, x.g, x.beta, state, out});
+    EXPECT_TRUE(same_bits(out, expected.out) && out.padding_untouched()) << "padding " << padding;
+    EXPECT_TRUE(same_bits(reordered(x.shape, state, ops().state_order, StateOrder::plain), expected.state));
+  }
+}
+
 // So long that a backend may go through it in several parts.
 TEST_P(Gdn, LongPromptsMayBeCutAtChunks) {
   const Sequence x = random_sequence(random, format(), {1, 1, 128, 128}, 1100);
