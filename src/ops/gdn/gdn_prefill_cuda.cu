@@ -1,16 +1,17 @@
 // gdn_prefill on tensor cores: bf16 activations, heads of 128 x 128. gdn_cuda.cu has the equations of a chunk of C = 64
-// tokens, and every other case. Here keys and queries stay as they are, exact in bf16: k_i is f_i times its row, and the
-// factors go to what a product gives. With A, P, b as there and T = (I + A)^-1, transposed so that values are rows:
-//   R = beta v - (beta e^b f_k) S k,   X = R T^T,   O = (e^b f_q) S q + X P^T,   S <- e^(b_last) S + (e^(b_last - b) f_k X) k
+// tokens, and every other case. Keys and queries go into the products as they are, exact in bf16; the factors f_k, f_q that
+// normalise them go to what comes out. With A, P, b as there and T = (I + A)^-1, transposed so that values are rows:
+//   R = beta v - (beta e^b f_k) S k,       X = R + R (T - I)^T,
+//   O = (e^b f_q) S q + X P^T,             S <- e^(b_last) S + (e^(b_last - b) f_k X) k^T
 // Shapes: qkv [T, 2 Hk 128 + Hv 128] and out [T, Hv 128] bf16; g, beta [T, Hv] and S [Hv, 128, 128] f32, in fragments.
-// FLOP a chunk and head: 2 C (3 * 128 * 128 + 2 * 128 * C / 2 + 128 * C), 8 M, times 2 or 3 for the splits. The wall is
-// the chain of chunks: 504 MMAs of one warp, about 2 us.
-// Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as hi + lo.
-// chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: they are operand A of the next
-// product, as are R and X, so that warps share nothing but k, q, T and P in shared memory, a chunk ahead.
+// FLOP a chunk and head: 2 C (3 * 128 * 128 + 128 * C) = 7.3 M, times 3 (6 where both sides are split) for the parts.
+// The wall is the chain of chunks, 504 MMAs of one warp each: 2 us.
+// Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as fragments.
+// chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: those are operand A of the next
+// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it.
 //
-// Precision: S, R, X, T and P as two bf16 (hi, lo), 16 bits of mantissa, lo lo left out; all else f32. A sum has one order:
-// MMA over steps of 16 ascending, lo before hi.
+// Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is left
+// out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
 #include <algorithm>
 
 #include "ops/cuda/entries.h"
