@@ -312,14 +312,22 @@ void bench_vision_attention(Bench& b, std::int64_t N) {
             [&](int) { ops()->vision_attention(b.s, {.qkv = qkv, .heads = 16, .out = out}); });
 }
 
-void bench_gdn_prefill(Bench& b, std::int64_t T) {
+// A prompt of T tokens in calls of `step`, as the engine runs it.
+void bench_gdn_prefill(Bench& b, std::int64_t T, std::int64_t step) {
   constexpr GdnShape kShape{16, 32, 128, 128};
+  const std::int64_t Hv = kShape.value_heads;
   const std::span<float> state = b.floats(kShape.state_floats(), 0.01f);
   const Rows qkv = b.rows(T, kShape.conv_cols()), out = b.rows(T, kShape.value_cols());
-  const std::span<float> g = b.floats(T * kShape.value_heads, -0.05f), beta = b.floats(T * kShape.value_heads, 0.5f);
-  const double bytes = 8.0 * kShape.state_floats() + 2.0 * T * (kShape.conv_cols() + kShape.value_cols());
-  b.measure("gdn_prefill", "T=" + std::to_string(T), 1, bytes, 6.0 * T * kShape.state_floats(),
-            [&](int) { ops()->gdn_prefill(b.s, {kShape, qkv, g, beta, state, out}); });
+  const std::span<float> g = b.floats(T * Hv, -0.05f), beta = b.floats(T * Hv, 0.5f);
+  const double bytes = 8.0 * kShape.state_floats() * double(T / step) + 2.0 * T * (kShape.conv_cols() + kShape.value_cols());
+  b.measure("gdn_prefill", "T=" + std::to_string(T) + " in calls of " + std::to_string(step), 1, bytes,
+            6.0 * T * kShape.state_floats(), [&](int) {
+              for (std::int64_t t = 0; t < T; t += step) {
+                const auto at = static_cast<std::size_t>(t * Hv), n = static_cast<std::size_t>(step * Hv);
+                ops()->gdn_prefill(b.s, {kShape, qkv.slice_rows(t, step), g.subspan(at, n), beta.subspan(at, n), state,
+                                         out.slice_rows(t, step)});
+              }
+            });
 }
 
 void bench_sample(Bench& b, const char* name, const SamplingSettings& settings, std::int64_t T) {
@@ -366,7 +374,8 @@ void run() {
   for (const std::int64_t T : {1, 32, 512}) bench_qk_norm_rope(b, T);
   for (const std::int64_t T : {1, 512}) bench_rotary(b, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
-  for (const std::int64_t T : {512, 4096}) bench_gdn_prefill(b, T);
+  for (const std::int64_t T : {512, 4096}) bench_gdn_prefill(b, T, 512);
+  bench_gdn_prefill(b, 4096, 4096);
 }
 
 }  // namespace

@@ -82,6 +82,13 @@ __device__ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std:
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// 8 x 8 of bf16, lane l holding row l / 4, columns 2 (l % 4) and the next, turned.
+__device__ inline std::uint32_t transposed(std::uint32_t x) {
+  std::uint32_t y;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
+  return y;
+}
+
 // Two values rounded to bf16, the first in the low half.
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t x;

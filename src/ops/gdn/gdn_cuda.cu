@@ -15,7 +15,6 @@
 // Precision: f32 throughout, one round of out. A sum over Ek or over a chunk's tokens has one order, whatever
 // T, the heads and the cut into calls (at multiples of 64 for gdn_prefill).
 #include <algorithm>
-#include <cmath>
 
 #include <cuda_pipeline.h>
 
@@ -40,44 +39,6 @@ __global__ void gates_kernel(Matrix<T> a, Matrix<T> b, const float* A_log, const
   g[at] = log_decay(to_f32(a.row(t)[h]), A_log[h], dt_bias[h]);
   beta[at] = sigmoid(to_f32(b.row(t)[h]));
 }
-
-// --- what both forms share -------------------------------------------------------------------------------
-
-// GdnPrefill in a kernel.
-template <typename T>
-struct Delta {
-  Matrix<T> qkv, out;
-  const float *g, *beta;
-  float* state;
-  int tokens, key_heads, value_heads, key_dim, value_dim;
-  float q_scale;
-
-  explicit Delta(const GdnPrefill& a)
-      : qkv(matrix<T>(a.qkv)),
-        out(matrix<T>(a.out)),
-        g(a.g.data()),
-        beta(a.beta.data()),
-        state(a.state.data()),
-        tokens(static_cast<int>(a.qkv.rows)),
-        key_heads(a.shape.key_heads),
-        value_heads(a.shape.value_heads),
-        key_dim(a.shape.key_dim),
-        value_dim(a.shape.value_dim),
-        q_scale(1.0f / std::sqrt(static_cast<float>(a.shape.key_dim))) {}
-
-  __device__ const T* q(std::int64_t t, int h) const {
-    return qkv.row(t) + std::int64_t{h / (value_heads / key_heads)} * key_dim;
-  }
-  __device__ const T* k(std::int64_t t, int h) const { return q(t, h) + std::int64_t{key_heads} * key_dim; }
-  __device__ const T* v(std::int64_t t, int h) const {
-    return qkv.row(t) + std::int64_t{2} * key_heads * key_dim + std::int64_t{h} * value_dim;
-  }
-  __device__ std::int64_t gate(std::int64_t t, int h) const { return t * value_heads + h; }
-  // Element (k, v) of S.
-  __device__ float* state_at(int h, int k, int v) const {
-    return state + std::int64_t{h} * key_dim * value_dim + state_index(StateOrder::fragments, key_dim, value_dim, k, v);
-  }
-};
 
 // y[d * step] = x[d] / sqrt(sum x^2 + 1e-6) * scale for d < dim, then zeros up to `padded`. One warp.
 template <typename T>
@@ -519,19 +480,17 @@ void prefill_group(Stream& s, const Delta<T>& a, const Prepared& size, int first
   }
 }
 
-// How many chunks the scratch memory holds.
-int chunks_at_once(const Stream& s, const GdnPrefill& a, const Prepared& size) {
-  const std::size_t one =
-      sizeof(float) * static_cast<std::size_t>(size.floats()) * static_cast<std::size_t>(a.shape.value_heads);
+}  // namespace
+
+int chunks_at_once(const Stream& s, const GdnPrefill& a, std::size_t head_bytes, int most) {
+  const std::size_t one = head_bytes * static_cast<std::size_t>(a.shape.value_heads);
   if (s.cuda_scratch_bytes < one) {
     fail("gdn_prefill: " + std::to_string(s.cuda_scratch_bytes) +
          " bytes of scratch memory, a chunk of 64 tokens of " + std::to_string(a.shape.value_heads) +
          " heads needs " + std::to_string(one));
   }
-  return static_cast<int>(std::min<std::size_t>(s.cuda_scratch_bytes / one, kChunksAtOnce));
+  return static_cast<int>(std::min<std::size_t>(s.cuda_scratch_bytes / one, static_cast<std::size_t>(most)));
 }
-
-}  // namespace
 
 void gdn_gates(Stream& s, Rows a, Rows b, std::span<const float> A_log, std::span<const float> dt_bias,
                std::span<float> g, std::span<float> beta) {
@@ -552,8 +511,12 @@ void gdn_prefill(Stream& s, const GdnPrefill& a) {
          std::to_string(a.shape.value_dim) + ", expected at most 256");
   }
   if (a.qkv.rows == 0) return;
+  if (a.qkv.format == Format::bf16 && a.shape.key_dim == kGdnDim && a.shape.value_dim == kGdnDim) {
+    return gdn_prefill_tensor(s, a);
+  }
   const Prepared size(a);
-  const int at_once = chunks_at_once(s, a, size), tokens = static_cast<int>(a.qkv.rows);
+  const int at_once = chunks_at_once(s, a, sizeof(float) * static_cast<std::size_t>(size.floats()), kChunksAtOnce);
+  const int tokens = static_cast<int>(a.qkv.rows);
   with_type(a.qkv.format, [&](auto t) {
     using T = decltype(t);
     const Delta<T> d(a);

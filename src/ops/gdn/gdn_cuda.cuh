@@ -1,6 +1,7 @@
 // What the kernels of Gated DeltaNet share: the gates, GdnWindow in a kernel.
 #pragma once
 
+#include <cmath>
 #include <string>
 
 #include "ops/cuda/common.cuh"
@@ -112,6 +113,47 @@ __device__ inline float quick_silu(float x) {
   return __fmul_rn(x, y);
 }
 
+// GdnPrefill in a kernel.
+template <typename T>
+struct Delta {
+  Matrix<T> qkv, out;
+  const float *g, *beta;
+  float* state;
+  int tokens, key_heads, value_heads, key_dim, value_dim;
+  float q_scale;
+
+  explicit Delta(const GdnPrefill& a)
+      : qkv(matrix<T>(a.qkv)),
+        out(matrix<T>(a.out)),
+        g(a.g.data()),
+        beta(a.beta.data()),
+        state(a.state.data()),
+        tokens(static_cast<int>(a.qkv.rows)),
+        key_heads(a.shape.key_heads),
+        value_heads(a.shape.value_heads),
+        key_dim(a.shape.key_dim),
+        value_dim(a.shape.value_dim),
+        q_scale(1.0f / std::sqrt(static_cast<float>(a.shape.key_dim))) {}
+
+  __device__ const T* q(std::int64_t t, int h) const {
+    return qkv.row(t) + std::int64_t{h / (value_heads / key_heads)} * key_dim;
+  }
+  __device__ const T* k(std::int64_t t, int h) const { return q(t, h) + std::int64_t{key_heads} * key_dim; }
+  __device__ const T* v(std::int64_t t, int h) const {
+    return qkv.row(t) + std::int64_t{2} * key_heads * key_dim + std::int64_t{h} * value_dim;
+  }
+  __device__ std::int64_t gate(std::int64_t t, int h) const { return t * value_heads + h; }
+  // Element (k, v) of S.
+  __device__ float* state_at(int h, int k, int v) const {
+    return state + std::int64_t{h} * key_dim * value_dim + state_index(StateOrder::fragments, key_dim, value_dim, k, v);
+  }
+};
+
+// How many chunks of 64 tokens the scratch memory holds, `head_bytes` for each of their heads; `most` at most.
+int chunks_at_once(const Stream& s, const GdnPrefill& a, std::size_t head_bytes, int most);
+
+// bf16 activations, heads of 128 x 128.
+void gdn_prefill_tensor(Stream& s, const GdnPrefill& a);
 // For f32 activations: plain, for comparing.
 void gdn_window_f32(Stream& s, const GdnWindow& a);
 

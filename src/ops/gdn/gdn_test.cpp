@@ -193,38 +193,47 @@ TEST_P(Gdn, ChunksAgreeWithTheRecurrence) {
     }
 }
 
+// Backends may have kernels of their own for heads of 128.
+constexpr GdnShape kHardShapes[] = {{1, 2, 64, 32}, {1, 2, 128, 128}};
+
 // Where the triangular solve is hardest: the same key again and again, written with full strength, never
 // forgotten; then everything forgotten at once; then nothing ever written.
 TEST_P(Gdn, ExtremeGates) {
-  const GdnShape s{1, 2, 64, 32};
-  Sequence same_key = random_sequence(random, format(), s, 130);
-  for (std::int64_t t = 1; t < 130; ++t)
-    for (std::int64_t c = 0; c < 128; ++c) same_key.qkv.set(t, c, same_key.qkv.get(0, c));
-  same_key.g.assign(260, 0.0f);
-  same_key.beta.assign(260, 1.0f);
-  Sequence forgetful = random_sequence(random, format(), s, 130);
-  forgetful.g.assign(260, -1000.0f);
-  Sequence deaf = random_sequence(random, format(), s, 130);
-  deaf.beta.assign(260, 0.0f);
-  deaf.g.assign(260, 0.0f);
-  Sequence zeros = random_sequence(random, format(), s, 130);
-  for (std::int64_t t = 0; t < 130; ++t)
-    for (std::int64_t c = 0; c < zeros.qkv.cols(); ++c) zeros.qkv.set(t, c, 0);
-  const Sequence* cases[] = {&same_key, &forgetful, &deaf, &zeros};
-  for (std::size_t i = 0; i < std::size(cases); ++i) {
-    const Sequence& x = *cases[i];
-    const Result expected = run_plain(reference::gdn_recurrent, x);
-    EXPECT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x))) << "prefill, case " << i;
-    EXPECT_TRUE(close(run_plain(reference::gdn_chunked, x), expected, x)) << "chunked, case " << i;
+  for (const GdnShape s : kHardShapes) {
+    const std::int64_t queries_and_keys = 2 * s.key_dim;
+    Sequence same_key = random_sequence(random, format(), s, 130);
+    for (std::int64_t t = 1; t < 130; ++t)
+      for (std::int64_t c = 0; c < queries_and_keys; ++c) same_key.qkv.set(t, c, same_key.qkv.get(0, c));
+    same_key.g.assign(260, 0.0f);
+    same_key.beta.assign(260, 1.0f);
+    Sequence forgetful = random_sequence(random, format(), s, 130);
+    forgetful.g.assign(260, -1000.0f);
+    Sequence deaf = random_sequence(random, format(), s, 130);
+    deaf.beta.assign(260, 0.0f);
+    deaf.g.assign(260, 0.0f);
+    Sequence zeros = random_sequence(random, format(), s, 130);
+    for (std::int64_t t = 0; t < 130; ++t)
+      for (std::int64_t c = 0; c < zeros.qkv.cols(); ++c) zeros.qkv.set(t, c, 0);
+    const Sequence* cases[] = {&same_key, &forgetful, &deaf, &zeros};
+    for (std::size_t i = 0; i < std::size(cases); ++i) {
+      const Sequence& x = *cases[i];
+      const Result expected = run_plain(reference::gdn_recurrent, x);
+      EXPECT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x)))
+          << "prefill, case " << i << ", Ek " << s.key_dim;
+      EXPECT_TRUE(close(run_plain(reference::gdn_chunked, x), expected, x))
+          << "chunked, case " << i << ", Ek " << s.key_dim;
+    }
   }
 }
 
 TEST_P(Gdn, LargeInputsAreNormalised) {
-  Sequence x = random_sequence(random, format(), {1, 2, 64, 32}, 70);
-  for (std::int64_t t = 0; t < 70; ++t)
-    for (std::int64_t c = 0; c < 128; ++c) x.qkv.set(t, c, 1e4f * x.qkv.get(t, c));
-  const Result expected = run_plain(reference::gdn_recurrent, x);
-  EXPECT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x)));
+  for (const GdnShape s : kHardShapes) {
+    Sequence x = random_sequence(random, format(), s, 70);
+    for (std::int64_t t = 0; t < 70; ++t)
+      for (std::int64_t c = 0; c < 2 * s.key_dim; ++c) x.qkv.set(t, c, 1e4f * x.qkv.get(t, c));
+    const Result expected = run_plain(reference::gdn_recurrent, x);
+    EXPECT_TRUE(close(prefill(stream(), x), expected, x, decay_error(x))) << "Ek " << s.key_dim;
+  }
 }
 
 testing::AssertionResult same_result(const Result& actual, const Result& expected) {
@@ -244,15 +253,40 @@ TEST_P(Gdn, PrefillMayBeCutAtChunks) {
   }
 }
 
+// Rows may lie at any distance; aligned ones may take another path.
+TEST_P(Gdn, EveryStrideGivesTheSameBits) {
+  const Sequence x = random_sequence(random, format(), {1, 2, 128, 128}, 100);
+  const std::vector<float> values = to_floats(x.qkv);
+  const Result expected = prefill(stream(), x);
+  for (std::int64_t padding : {0, 1, 2, 8}) {
+    const Matrix qkv = matrix(format(), 100, x.qkv.cols(), values, padding);
+    std::vector<float> state = reordered(x.shape, x.state, StateOrder::plain, ops().state_order);
+    Matrix out(format(), 100, x.shape.value_cols(), padding);
+    ops().gdn_prefill(stream(), {x.shape, qkv, x.g, x.beta, state, out});
+    EXPECT_TRUE(same_bits(out, expected.out) && out.padding_untouched()) << "padding " << padding;
+    EXPECT_TRUE(same_bits(reordered(x.shape, state, ops().state_order, StateOrder::plain), expected.state));
+  }
+}
+
+// So long that a backend may go through it in several parts.
+TEST_P(Gdn, LongPromptsMayBeCutAtChunks) {
+  const Sequence x = random_sequence(random, format(), {1, 1, 128, 128}, 1100);
+  EXPECT_TRUE(same_result(prefill(stream(), x, 512), prefill(stream(), x)));
+}
+
 // Tokens that follow, and how many there are, leave no trace in a prompt's rows.
 TEST_P(Gdn, LaterTokensDoNotMatter) {
-  const Sequence x = random_sequence(random, format(), {1, 2, 64, 32}, 130);
-  const Result expected = prefill(stream(), x);
-  for (std::int64_t T : {1, 5, 63, 64, 65, 100}) {
-    std::vector<std::int64_t> rows(T);
-    std::iota(rows.begin(), rows.end(), 0);
-    const Sequence head{x.shape, gather(x.qkv, rows), gather(x.g, 2, rows), gather(x.beta, 2, rows), x.state};
-    EXPECT_TRUE(same_bits(prefill(stream(), head).out, Rows(expected.out).slice_rows(0, T))) << T;
+  for (const GdnShape s : kHardShapes) {
+    const Sequence x = random_sequence(random, format(), s, 130);
+    const Result expected = prefill(stream(), x);
+    for (std::int64_t T : {1, 5, 63, 64, 65, 100}) {
+      std::vector<std::int64_t> rows(T);
+      std::iota(rows.begin(), rows.end(), 0);
+      const Sequence head{x.shape, gather(x.qkv, rows), gather(x.g, 2, rows), gather(x.beta, 2, rows),
+                          x.state};
+      EXPECT_TRUE(same_bits(prefill(stream(), head).out, Rows(expected.out).slice_rows(0, T)))
+          << T << ", Ek " << s.key_dim;
+    }
   }
 }
 

@@ -1,0 +1,586 @@
+// gdn_prefill on tensor cores: bf16 activations, heads of 128 x 128. gdn_cuda.cu has the equations of a chunk of C = 64
+// tokens, and every other case. Keys and queries go into the products as they are, exact in bf16; the factors f_k, f_q that
+// normalise them go to what comes out. With A, P, b as there and T = (I + A)^-1, transposed so that values are rows:
+//   R = beta v - (beta e^b f_k) S k,       X = R + R (T - I)^T,
+//   O = (e^b f_q) S q + X P^T,             S <- e^(b_last) S + (e^(b_last - b) f_k X) k^T
+// Shapes: qkv [T, 2 Hk 128 + Hv 128] and out [T, Hv 128] bf16; g, beta [T, Hv] and S [Hv, 128, 128] f32, in fragments.
+// FLOP a chunk and head: 2 C (3 * 128 * 128 + 128 * C) = 7.3 M, times 3 (6 where both sides are split) for the parts.
+// The wall is the chain of chunks, 504 MMAs of one warp each: 2 us.
+// Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as fragments.
+// chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: those are operand A of the next
+// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it.
+//
+// Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is left
+// out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
+#include <algorithm>
+
+#include "ops/cuda/entries.h"
+#include "ops/cuda/mma.cuh"
+#include "ops/gdn/gdn_cuda.cuh"
+
+namespace quire::cuda {
+namespace {
+
+constexpr int kChunk = 64;
+constexpr int kTiles = kChunk / 16, kSteps = kGdnDim / 16;
+constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
+constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 25 MB at 32 heads
+constexpr int kParts = 3;             // bf16 that make up an f32
+
+using Prompt = Delta<bfloat>;
+
+// Two values as sums of bf16, the largest first; nothing is lost.
+__device__ inline void split(float x, float y, std::uint32_t (&parts)[kParts]) {
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    parts[i] = pack(x, y);
+    x = __fsub_rn(x, low_of(parts[i])), y = __fsub_rn(y, high_of(parts[i]));
+  }
+}
+
+// 16 x 16 as two accumulators, and as operand A in parts.
+using Tile = float[2][4];
+struct Fragment {
+  std::uint32_t part[kParts][4];
+
+  __device__ void set(const Tile& x) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      std::uint32_t parts[kParts];
+      split(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1], parts);
+#pragma unroll
+      for (int p = 0; p < kParts; ++p) part[p][i] = parts[p];
+    }
+  }
+};
+__device__ inline void multiply_tile(Tile& c, const std::uint32_t (&a)[4], const std::uint32_t (&b)[4]) {
+  multiply(c[0], a, b[0], b[1]);
+  multiply(c[1], a, b[2], b[3]);
+}
+
+// A lower triangular matrix of tokens i by tokens j in tiles of 16 x 16, each in parts, the largest first; a part is
+// operand B with i as columns, as the lanes hold it.
+struct Lower {
+  uint4 fragment[kTiles * (kTiles + 1) / 2][kParts][32];
+
+  __device__ static constexpr int tile(int i, int j) { return i * (i + 1) / 2 + j; }
+  // Rows i and i + 8 of i = 16 tile + lane / 4, columns 2 (lane % 4), and the next, and those 8 further on.
+  __device__ void set(int tile_index, float2 upper_left, float2 upper_right, float2 lower_left, float2 lower_right) {
+    std::uint32_t x[4][kParts];
+    split(upper_left.x, upper_left.y, x[0]), split(upper_right.x, upper_right.y, x[1]);
+    split(lower_left.x, lower_left.y, x[2]), split(lower_right.x, lower_right.y, x[3]);
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) fragment[tile_index][p][threadIdx.x % 32] = {x[0][p], x[1][p], x[2][p], x[3][p]};
+  }
+};
+
+// One chunk of one head in scratch: what the warps of the state and those of the output read, and what they multiply a
+// token's products by.
+struct ForState {
+  Lower solve;           // T - I
+  float old[kChunk];     // beta e^b f_k
+  float beta[kChunk];
+  float to_end[kChunk];  // e^(b_last - b) f_k
+  float decay[4];        // e^(b_last), and padding
+};
+struct ForOutput {
+  Lower scores;        // P
+  float read[kChunk];  // e^b f_q
+};
+struct Prepared {
+  ForState state;
+  ForOutput output;
+};
+
+// kCols columns of n rows, then zeros up to 64, to shared memory, by kThreads threads; in the background where 16 bytes can
+// be copied.
+template <int kThreads, int kCols>
+__device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n, bool vectors) {
+  for (int i = thread; i < kChunk * kCols / 8; i += kThreads) {
+    const int row = i / (kCols / 8), at = i % (kCols / 8) * 8;
+    bfloat* piece = &to[row][at];
+    const bfloat* x = from + row * stride + at;
+    if (row >= n) {
+      *reinterpret_cast<uint4*>(piece) = uint4{};
+    } else if (vectors) {
+      copy_async<16>(piece, x);
+    } else {
+      for (int e = 0; e < 8; ++e) piece[e] = x[e];
+    }
+  }
+}
+
+// --- a chunk alone ---------------------------------------------------------------------------------------
+
+constexpr int kInvertThreads = 128;
+
+struct InvertSpace {
+  static constexpr int kAStride = kChunk + 4, kXStride = kChunk + 1;
+  alignas(16) bfloat k[kChunk][kStride];
+  alignas(16) bfloat q[kChunk][kStride];
+  alignas(16) float a[kChunk][kAStride];  // A^T
+  float x[kChunk][kXStride];              // T^T
+  float b[kChunk], beta[kChunk], k_factor[kChunk], q_factor[kChunk];
+};
+
+// b, the running sum of g, by one warp; a lane has two tokens. Tokens from n on do not decay or write.
+__device__ void load_gates(const Prompt& a, int h, int begin, int n, InvertSpace& c) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, i = 2 * lane;
+  const float g0 = i < n ? a.g[a.gate(begin + i, h)] : 0.0f;
+  const float g1 = i + 1 < n ? a.g[a.gate(begin + i + 1, h)] : 0.0f;
+  float through = __fadd_rn(g0, g1);
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const float before = __shfl_up_sync(~0u, through, offset);
+    if (lane >= offset) through = __fadd_rn(before, through);
+  }
+  const float before = __shfl_up_sync(~0u, through, 1);
+  c.b[i] = lane == 0 ? g0 : __fadd_rn(before, g0);
+  c.b[i + 1] = through;
+  c.beta[i] = i < n ? a.beta[a.gate(begin + i, h)] : 0.0f;
+  c.beta[i + 1] = i + 1 < n ? a.beta[a.gate(begin + i + 1, h)] : 0.0f;
+}
+
+// scale / sqrt(sum of squares + 1e-6).
+__device__ float norm_factor(const bfloat* row, float scale) {
+  float squares = 0;
+#pragma unroll 4
+  for (int piece = 0; piece < kGdnDim / 8; ++piece) {
+    const uint4 x = *reinterpret_cast<const uint4*>(row + 8 * piece);
+    const std::uint32_t pairs[4] = {x.x, x.y, x.z, x.w};
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      squares = __fmaf_rn(low_of(pairs[i]), low_of(pairs[i]), squares);
+      squares = __fmaf_rn(high_of(pairs[i]), high_of(pairs[i]), squares);
+    }
+  }
+  return __fdiv_rn(scale, __fsqrt_rn(__fadd_rn(squares, 1e-6f)));
+}
+
+// x_i . k_j for the 16 rows from 16 m on and the tiles up to the diagonal's.
+__device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int m, Tile (&sums)[kTiles]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    std::uint32_t rows[4];
+    load_a(rows, &x[16 * m][16 * step], kStride);
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      if (n > m) break;
+      std::uint32_t columns[4];
+      load_b(columns, &k[16 * n][16 * step], kStride);
+      multiply_tile(sums[n], rows, columns);
+    }
+  }
+}
+
+// by e^(b_i - b_j) f_j x for j <= i, else 0.
+__device__ inline float decayed(const InvertSpace& c, int i, int j, float by, float x) {
+  return j <= i ? __fmul_rn(by, __fmul_rn(expf(__fsub_rn(c.b[i], c.b[j])), __fmul_rn(c.k_factor[j], x))) : 0.0f;
+}
+
+// A, transposed, from 16 rows of k k^T.
+__device__ void store_a(InvertSpace& c, int m, const Tile (&kk)[kTiles]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    if (n > m) break;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      const int i = 16 * m + e / 2 % 2 * 8 + lane / 4, j = 16 * n + e / 4 * 8 + lane % 4 * 2 + e % 2;
+      c.a[j][i] = j < i ? decayed(c, i, j, __fmul_rn(c.beta[i], c.k_factor[i]), kk[n][e / 4][e % 4]) : 0.0f;
+    }
+  }
+}
+
+// P from 16 rows of q k^T.
+__device__ void store_scores(const InvertSpace& c, int m, const Tile (&qk)[kTiles], Lower& to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    if (n > m) break;
+    float2 pair[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = 16 * m + e / 2 * 8 + lane / 4, j = 16 * n + e % 2 * 8 + lane % 4 * 2;
+      const float by = c.q_factor[i];
+      const float(&x)[4] = qk[n][e % 2];
+      pair[e] = {decayed(c, i, j, by, x[e / 2 * 2]), decayed(c, i, j + 1, by, x[e / 2 * 2 + 1])};
+    }
+    to.set(Lower::tile(m, n), pair[0], pair[1], pair[2], pair[3]);
+  }
+}
+
+// T - I from its columns in shared memory.
+__device__ void store_solved(const InvertSpace& c, Lower& to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int tile = static_cast<int>(threadIdx.x) / 32; tile < Lower::tile(kTiles, 0); tile += kInvertThreads / 32) {
+    const int m = tile < 1 ? 0 : tile < 3 ? 1 : tile < 6 ? 2 : 3, n = tile - Lower::tile(m, 0);
+    float2 pair[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int i = 16 * m + e / 2 * 8 + lane / 4, j = 16 * n + e % 2 * 8 + lane % 4 * 2;
+      pair[e] = {j < i ? c.x[j][i] : 0.0f, j + 1 < i ? c.x[j + 1][i] : 0.0f};
+    }
+    to.set(tile, pair[0], pair[1], pair[2], pair[3]);
+  }
+}
+
+// Column c of T by forward substitution, 16 rows at a time in registers. A thread's own; rows before the warp's first
+// column are zeros that nobody reads.
+__device__ void solve_column(InvertSpace& s, int c) {
+  const int first = c / 32 * 32;
+  for (int i0 = first; i0 < kChunk; i0 += 16) {
+    float y[16];
+#pragma unroll
+    for (int r = 0; r < 16; ++r) y[r] = i0 + r == c ? 1.0f : 0.0f;
+    // What token j, whose value is known, takes from those from `from` on.
+    const auto take = [&](int j, float known, int from) {
+#pragma unroll
+      for (int r = 0; r < 16; r += 4) {
+        if (r + 3 < from) continue;
+        const float4 v = *reinterpret_cast<const float4*>(&s.a[j][i0 + r]);
+        const float four[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          if (r + e >= from) y[r + e] = __fmaf_rn(-four[e], known, y[r + e]);
+        }
+      }
+    };
+#pragma unroll 4
+    for (int j = first; j < i0; ++j) take(j, s.x[c][j], 0);
+#pragma unroll
+    for (int j = 0; j < 15; ++j) take(i0 + j, y[j], j + 1);
+#pragma unroll
+    for (int r = 0; r < 16; ++r) s.x[c][i0 + r] = y[r];
+  }
+}
+
+__global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int first_token, bool vectors, Prepared* scratch) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  wait_for_predecessor();
+  let_successor_start();
+  InvertSpace& c = *reinterpret_cast<InvertSpace*>(shared);
+  const int tid = static_cast<int>(threadIdx.x), warp = tid / 32;
+  const int h = static_cast<int>(blockIdx.x), begin = first_token + static_cast<int>(blockIdx.y) * kChunk;
+  const int n = min(kChunk, a.tokens - begin);
+  Prepared& to = scratch[std::int64_t{blockIdx.y} * a.value_heads + h];
+
+  copy_rows<kInvertThreads, kGdnDim>(tid, c.k, a.k(begin, h), a.qkv.stride, n, vectors);
+  copy_rows<kInvertThreads, kGdnDim>(tid, c.q, a.q(begin, h), a.qkv.stride, n, vectors);
+  if (warp == 0) load_gates(a, h, begin, n, c);
+  wait_for_copies();
+  __syncthreads();
+  if (tid < kChunk) {
+    c.k_factor[tid] = norm_factor(c.k[tid], 1.0f);
+  } else {
+    c.q_factor[tid - kChunk] = norm_factor(c.q[tid - kChunk], a.q_scale);
+  }
+  __syncthreads();
+
+  // Two warps have k k^T and A, two q k^T and P; each 16 rows with few columns and 16 with many.
+  for (int i = 0; i < 2; ++i) {
+    const int m = i == 0 ? warp % 2 : kTiles - 1 - warp % 2;
+    Tile sums[kTiles] = {};
+    if (warp < 2) {
+      gram(c.k, c.k, m, sums);
+      store_a(c, m, sums);
+    } else {
+      gram(c.q, c.k, m, sums);
+      store_scores(c, m, sums, to.output.scores);
+    }
+  }
+  __syncthreads();
+  if (tid < kChunk) {
+    solve_column(c, tid);
+  } else {
+    const int i = tid - kChunk;
+    const float decay = expf(c.b[i]), last = c.b[kChunk - 1];
+    to.output.read[i] = __fmul_rn(decay, c.q_factor[i]);
+    to.state.old[i] = __fmul_rn(__fmul_rn(c.beta[i], decay), c.k_factor[i]);
+    to.state.beta[i] = c.beta[i];
+    to.state.to_end[i] = __fmul_rn(expf(__fsub_rn(last, c.b[i])), c.k_factor[i]);
+    if (i < 4) to.state.decay[i] = expf(last);
+  }
+  __syncthreads();
+  store_solved(c, to.state.solve);
+}
+
+// --- the chain of chunks ---------------------------------------------------------------------------------
+
+// Two warps carry the state of 16 values each, one chunk at a time; two others, a chunk behind, compute the output from
+// what those hand over, and copy what all will need next.
+constexpr int kPair = 2, kTeam = 32 * kPair, kValues = 16 * kPair;
+
+struct StateStage {
+  alignas(16) bfloat k[kChunk][kStride];
+  alignas(16) bfloat v[kChunk][kValues + 8];
+  alignas(16) ForState prepared;
+};
+struct OutputStage {
+  alignas(16) bfloat q[kChunk][kStride];
+  alignas(16) ForOutput prepared;
+};
+// S before the chunk and X, tile after tile.
+struct Handover {
+  float4 state[kPair][kSteps][2][32];
+  float4 x[kPair][kTiles][2][32];
+};
+struct ChainSpace {
+  StateStage state[2];
+  OutputStage output[2];
+  Handover handover[2];
+};
+
+template <typename T>
+__device__ void copy_whole(int thread, const T& from, T& to) {
+  for (int i = thread; i < static_cast<int>(sizeof(T) / 16); i += kTeam) {
+    copy_async<16>(reinterpret_cast<uint4*>(&to) + i, reinterpret_cast<const uint4*>(&from) + i);
+  }
+}
+
+// A tile as it lies in memory, 16 rows of a state in fragments.
+__device__ inline void load_tile(const float4 (*from)[32], Tile& t) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float4 v = from[i][threadIdx.x % 32];
+    t[0][2 * i] = v.x, t[0][2 * i + 1] = v.y, t[1][2 * i] = v.z, t[1][2 * i + 1] = v.w;
+  }
+}
+__device__ inline void store_tile(float4 (*to)[32], const Tile& t) {
+#pragma unroll
+  for (int i = 0; i < 2; ++i) to[i][threadIdx.x % 32] = {t[0][2 * i], t[0][2 * i + 1], t[1][2 * i], t[1][2 * i + 1]};
+}
+
+// Element i of accumulator `half` multiplies column 8 half + 2 (lane % 4) + i % 2.
+__device__ inline float2 of_columns(const float* factors, int tile, int half) {
+  return *reinterpret_cast<const float2*>(factors + 16 * tile + 8 * half + static_cast<int>(threadIdx.x) % 4 * 2);
+}
+__device__ inline void scale_columns(Tile& x, const float* factors, int tile) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float2 by = of_columns(factors, tile, half);
+    x[half][0] = __fmul_rn(x[half][0], by.x), x[half][1] = __fmul_rn(x[half][1], by.y);
+    x[half][2] = __fmul_rn(x[half][2], by.x), x[half][3] = __fmul_rn(x[half][3], by.y);
+  }
+}
+
+// y_i += sum over j <= i of x_j m_ij, lower triangular; two i at a time. Products below 2^-24 are left out.
+__device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const Lower& m) {
+#pragma unroll
+  for (int pair = 0; pair < kTiles; pair += 2) {
+#pragma unroll
+    for (int j = 0; j < pair + 2; ++j) {
+      std::uint32_t b[2][kParts][4];
+#pragma unroll
+      for (int i = max(pair, j); i < pair + 2; ++i) {
+#pragma unroll
+        for (int p = 0; p < kParts; ++p) {
+          const uint4 v = m.fragment[Lower::tile(i, j)][p][threadIdx.x % 32];
+          b[i - pair][p][0] = v.x, b[i - pair][p][1] = v.y, b[i - pair][p][2] = v.z, b[i - pair][p][3] = v.w;
+        }
+      }
+#pragma unroll
+      for (int small = kParts - 1; small >= 0; --small) {
+#pragma unroll
+        for (int p = 0; p <= small; ++p) {
+#pragma unroll
+          for (int i = max(pair, j); i < pair + 2; ++i) multiply_tile(y[i], x[j].part[small - p], b[i - pair][p]);
+        }
+      }
+    }
+  }
+}
+
+// y += S x for all tokens, for 16 keys of S.
+__device__ inline void multiply_state(Tile (&y)[kTiles], const Tile& s, const bfloat (*x)[kStride], int step) {
+  Fragment f;
+  f.set(s);
+  std::uint32_t b[kTiles][4];
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) load_b(b[n], &x[16 * n][16 * step], kStride);
+#pragma unroll
+  for (int p = kParts - 1; p >= 0; --p) {
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) multiply_tile(y[n], f.part[p], b[n]);
+  }
+}
+
+// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to.
+__device__ inline void update(Tile (&s)[kSteps], float decay, const Fragment (&x)[kTiles], const bfloat (*k)[kStride]) {
+#pragma unroll
+  for (int step = 0; step < kSteps; step += 2) {
+    Tile sum[2] = {};
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      std::uint32_t b[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) load_b_transposed(b[i], &k[16 * j][16 * (step + i)], kStride);
+#pragma unroll
+      for (int p = kParts - 1; p >= 0; --p) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) multiply_tile(sum[i], x[j].part[p], b[i]);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
+      x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
+    }
+  }
+}
+
+// A chunk's X, and the state after it.
+__device__ inline void advance(Tile (&s)[kSteps], const StateStage& c, int pair, Handover& to) {
+  const ForState& p = c.prepared;
+  Tile x[kTiles] = {};
+  Fragment f[kTiles];
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    store_tile(to.state[pair][step], s[step]);
+    multiply_state(x, s[step], c.k, step);
+  }
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    std::uint32_t v[4];
+    load_a_transposed(v, &c.v[16 * n][16 * pair], kValues + 8);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 beta = of_columns(p.beta, n, i / 2), old = of_columns(p.old, n, i / 2);
+      float* r = &x[n][i / 2][i % 2 * 2];
+      r[0] = __fmaf_rn(-old.x, r[0], __fmul_rn(beta.x, low_of(v[i])));
+      r[1] = __fmaf_rn(-old.y, r[1], __fmul_rn(beta.y, high_of(v[i])));
+    }
+    f[n].set(x[n]);
+  }
+  multiply_lower(x, f, p.solve);
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    store_tile(to.x[pair][n], x[n]);
+    scale_columns(x[n], p.to_end, n);
+    f[n].set(x[n]);
+  }
+  update(s, p.decay[0], f, c.k);
+}
+
+// o for 16 values, a column a token.
+__device__ inline void output(Tile (&o)[kTiles], const OutputStage& c, int pair, const Handover& from) {
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    Tile s;
+    load_tile(from.state[pair][step], s);
+    multiply_state(o, s, c.q, step);
+  }
+  Fragment f[kTiles];
+#pragma unroll
+  for (int n = 0; n < kTiles; ++n) {
+    scale_columns(o[n], c.prepared.read, n);
+    Tile x;
+    load_tile(from.x[pair][n], x);
+    f[n].set(x);
+  }
+  multiply_lower(o, f, c.prepared.scores);
+}
+
+// o, a column a token, to n rows of out, `to` the first value of the first.
+__device__ inline void store_out(const Tile (&o)[kTiles], bfloat* to, std::int64_t stride, int n, bool pairs) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int i = 0; i < 4 * kTiles; ++i) {
+    const int half = i / 2 % 2, rows = i % 2;
+    const std::uint32_t x = transposed(pack(o[i / 4][half][2 * rows], o[i / 4][half][2 * rows + 1]));
+    const int t = i / 4 * 16 + half * 8 + lane / 4;
+    if (t >= n) continue;
+    bfloat* at = to + t * stride + rows * 8 + lane % 4 * 2;
+    if (pairs) {
+      *reinterpret_cast<std::uint32_t*>(at) = x;
+    } else {
+      at[0] = __ushort_as_bfloat16(static_cast<unsigned short>(x & 0xffffu));
+      at[1] = __ushort_as_bfloat16(static_cast<unsigned short>(x >> 16));
+    }
+  }
+}
+
+__global__ void __launch_bounds__(2 * kTeam)
+    chain_kernel(Prompt a, int first_token, int chunks, bool vectors, bool pairs, const Prepared* scratch) {
+  extern __shared__ __align__(16) unsigned char shared[];
+  ChainSpace& c = *reinterpret_cast<ChainSpace*>(shared);
+  const int thread = static_cast<int>(threadIdx.x) % kTeam, pair = thread / 32;
+  const bool carries_state = threadIdx.x < kTeam;
+  const int h = static_cast<int>(blockIdx.x), first_value = static_cast<int>(blockIdx.y) * kValues;
+  const auto begin_of = [&](int chunk) { return first_token + chunk * kChunk; };
+  const auto tokens_of = [&](int chunk) { return min(kChunk, a.tokens - begin_of(chunk)); };
+  const auto copy_kv = [&](int chunk) {
+    StateStage& to = c.state[chunk % 2];
+    const int begin = begin_of(chunk), n = tokens_of(chunk);
+    copy_rows<kTeam, kGdnDim>(thread, to.k, a.k(begin, h), a.qkv.stride, n, vectors);
+    copy_rows<kTeam, kValues>(thread, to.v, a.v(begin, h) + first_value, a.qkv.stride, n, vectors);
+  };
+  const auto copy_q = [&](int chunk) {
+    copy_rows<kTeam, kGdnDim>(thread, c.output[chunk % 2].q, a.q(begin_of(chunk), h), a.qkv.stride, tokens_of(chunk), vectors);
+  };
+  const auto prepared = [&](int chunk) -> const Prepared& { return scratch[std::int64_t{chunk} * a.value_heads + h]; };
+
+  auto* const tiles = reinterpret_cast<float4(*)[2][32]>(a.state + std::int64_t{h} * kGdnDim * kGdnDim +
+                                                        (first_value + 16 * pair) * kGdnDim);
+  // All but T and P is older than the kernel before.
+  Tile s[kSteps];
+  if (carries_state) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) load_tile(tiles[step], s[step]);
+  } else {
+    copy_kv(0);
+  }
+  wait_for_predecessor();
+  let_successor_start();
+  if (!carries_state) copy_whole(thread, prepared(0).state, c.state[0].prepared);
+
+  for (int chunk = 0; chunk <= chunks; ++chunk) {
+    wait_for_copies();
+    __syncthreads();
+    if (carries_state) {
+      if (chunk < chunks) advance(s, c.state[chunk % 2], pair, c.handover[chunk % 2]);
+      continue;
+    }
+    if (chunk + 1 < chunks) {
+      copy_kv(chunk + 1);
+      copy_whole(thread, prepared(chunk + 1).state, c.state[(chunk + 1) % 2].prepared);
+    }
+    if (chunk < chunks) {
+      copy_q(chunk);
+      copy_whole(thread, prepared(chunk).output, c.output[chunk % 2].prepared);
+    }
+    if (chunk > 0) {
+      const int done = chunk - 1;
+      Tile o[kTiles] = {};
+      output(o, c.output[done % 2], pair, c.handover[done % 2]);
+      store_out(o, a.out.row(begin_of(done)) + std::int64_t{h} * kGdnDim + first_value + 16 * pair, a.out.stride,
+                tokens_of(done), pairs);
+    }
+  }
+  if (carries_state) {
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) store_tile(tiles[step], s[step]);
+  }
+}
+
+}  // namespace
+
+// Scratch: sizeof(Prepared), 33 KB, for each value head, times 1 to 16 chunks.
+void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
+  const int tokens = static_cast<int>(a.qkv.rows);
+  const auto Hv = static_cast<unsigned>(a.shape.value_heads);
+  const int at_once = chunks_at_once(s, a, sizeof(Prepared), kChunksAtOnce);
+  const Prompt prompt(a);
+  const bool vectors = vectors_of(a.qkv);
+  const bool pairs = reinterpret_cast<std::uintptr_t>(a.out.data) % 4 == 0 && a.out.stride % 2 == 0;
+  auto* scratch = static_cast<Prepared*>(s.cuda_scratch);
+  for (int begin = 0; begin < tokens; begin += at_once * kChunk) {
+    const int chunks = std::min(at_once, (tokens - begin + kChunk - 1) / kChunk);
+    launch(s, "gdn_prefill",
+           {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
+           invert_kernel, prompt, begin, vectors, scratch);
+    launch(s, "gdn_prefill", {.blocks = dim3(Hv, kGdnDim / kValues), .threads = 2 * kTeam, .shared = sizeof(ChainSpace)},
+           chain_kernel, prompt, begin, chunks, vectors, pairs, static_cast<const Prepared*>(scratch));
+  }
+}
+
+}  // namespace quire::cuda
