@@ -430,11 +430,10 @@ struct Worker {
       for (int step = 0; step < 2; ++step) {
         std::uint32_t b[4];
         load_b_transposed(b, m.k[block + kHalf * step] + 16 * i, kStride);
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          multiply(s[i][half], hi[step], b[2 * half], b[2 * half + 1]);
-          multiply(s[i][half], lo[step], b[2 * half], b[2 * half + 1]);
-        }
+        multiply(s[i][0], hi[step], b[0], b[1]);
+        multiply(s[i][1], hi[step], b[2], b[3]);
+        multiply(s[i][0], lo[step], b[0], b[1]);
+        multiply(s[i][1], lo[step], b[2], b[3]);
       }
     }
   }
@@ -448,17 +447,19 @@ struct Worker {
       std::uint32_t hi[4], lo[4];
 #pragma unroll
       for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
+      std::uint32_t b[(kTiles + 1) / 2][4];
 #pragma unroll
       for (int n = 0; n < kTiles; n += 2) {
-        if (kQuad * n >= count) continue;
-        std::uint32_t b[4];
-        load_b(b, m.x[2 * begin + 8 * n] + 16 * i, kStride);
-        multiply(h[n], hi, b[0], b[1]);
-        multiply(h[n], lo, b[0], b[1]);
-        if constexpr (kTiles > 1) {
-          multiply(h[n + 1], hi, b[2], b[3]);
-          multiply(h[n + 1], lo, b[2], b[3]);
-        }
+        if (kQuad * n < count) load_b(b[n / 2], m.x[2 * begin + 8 * n] + 16 * i, kStride);
+      }
+      // The high parts of all tokens first: one after the other, the two of a token would wait for each other.
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        if (kQuad * (n / 2 * 2) < count) multiply(h[n], hi, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      }
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        if (kQuad * (n / 2 * 2) < count) multiply(h[n], lo, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
       }
     }
   }
