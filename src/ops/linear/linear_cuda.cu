@@ -99,15 +99,15 @@ void launch_product(Stream& s, const Product& a, const Plan& plan) {
   launch(s, "linear", grid, product_kernel<Shape, kSplit>, a, maps, plan);
 }
 
-// Whole: for blocks that have all of K; Split: for those that have a segment. The latter where they have clearly less
-// to do, and all of them at once: clusters have to meet, and leave little to those that come after them.
+// Whole: for blocks that have all of K; Split: for those that have a segment. The latter where they have less to do,
+// and much less where they cannot all run at once: clusters have to meet, and leave little to those that come after
+// them.
 template <typename Whole, typename Split>
 void multiply(Stream& s, Product& a) {
   const int whole = plan_for<Whole, false>(a).work;
   const Plan split = plan_for<Split, true>(a);
-  if (split.rounds == 1 && 20 * split.work < 19 * whole && blocks_of(a.K, a.segment) == kSegments) {
-    return launch_product<Split, true>(s, a, split);
-  }
+  const bool better = split.rounds == 1 ? 20 * split.work < 19 * whole : 4 * split.work < 3 * whole;
+  if (better && blocks_of(a.K, a.segment) == kSegments) return launch_product<Split, true>(s, a, split);
   launch_product<Whole, false>(s, a, plan_for<Whole, false>(a));
 }
 
