@@ -5,10 +5,10 @@
 // memory. Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each
 // multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
 // of weights are on their way before the kernel before has ended.
-// Measured on one H200, 2026-11-29: the products of a layer of the 4B shape in a chain (cuda_bench, "layer products")
-// take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; 42 to 48 % of the matrix
-// limit of 771 TFLOP/s at 512 to 4096 rows.
-// Precision: bf16 products, f32 sums. The order of summation is a function of K alone: see linear_mma.cuh.
+// Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
+// in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
+// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. Precision: bf16 products, f32 sums. The order of
+// summation is a function of K alone: see linear_mma.cuh.
 #include <algorithm>
 #include <limits>
 
