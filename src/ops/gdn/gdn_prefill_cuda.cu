@@ -368,28 +368,25 @@ __device__ inline void scale_columns(Tile& x, const float* factors, int tile) {
   }
 }
 
-// y_i += sum over j <= i of x_j m_ij, lower triangular; two i at a time. Products below 2^-24 are left out.
+// y_i += sum over j <= i of x_j m_ij, lower triangular. Products below 2^-24 are left out.
 __device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const Lower& m) {
 #pragma unroll
-  for (int pair = 0; pair < kTiles; pair += 2) {
+  for (int j = 0; j < kTiles; ++j) {
+    std::uint32_t b[kTiles][kParts][4];
 #pragma unroll
-    for (int j = 0; j < pair + 2; ++j) {
-      std::uint32_t b[2][kParts][4];
+    for (int i = j; i < kTiles; ++i) {
 #pragma unroll
-      for (int i = max(pair, j); i < pair + 2; ++i) {
-#pragma unroll
-        for (int p = 0; p < kParts; ++p) {
-          const uint4 v = m.fragment[Lower::tile(i, j)][p][threadIdx.x % 32];
-          b[i - pair][p][0] = v.x, b[i - pair][p][1] = v.y, b[i - pair][p][2] = v.z, b[i - pair][p][3] = v.w;
-        }
+      for (int p = 0; p < kParts; ++p) {
+        const uint4 v = m.fragment[Lower::tile(i, j)][p][threadIdx.x % 32];
+        b[i][p][0] = v.x, b[i][p][1] = v.y, b[i][p][2] = v.z, b[i][p][3] = v.w;
       }
+    }
 #pragma unroll
-      for (int small = kParts - 1; small >= 0; --small) {
+    for (int small = kParts - 1; small >= 0; --small) {
 #pragma unroll
-        for (int p = 0; p <= small; ++p) {
+      for (int p = 0; p <= small; ++p) {
 #pragma unroll
-          for (int i = max(pair, j); i < pair + 2; ++i) multiply_tile(y[i], x[j].part[small - p], b[i - pair][p]);
-        }
+        for (int i = j; i < kTiles; ++i) multiply_tile(y[i], x[j].part[small - p], b[i][p]);
       }
     }
   }
@@ -409,24 +406,25 @@ __device__ inline void multiply_state(Tile (&y)[kTiles], const Tile& s, const bf
   }
 }
 
-// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to.
+// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to; 64 keys at a time.
 __device__ inline void update(Tile (&s)[kSteps], float decay, const Fragment (&x)[kTiles], const bfloat (*k)[kStride]) {
+  constexpr int kAtOnce = 4;
 #pragma unroll
-  for (int step = 0; step < kSteps; step += 2) {
-    Tile sum[2] = {};
+  for (int step = 0; step < kSteps; step += kAtOnce) {
+    Tile sum[kAtOnce] = {};
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
-      std::uint32_t b[2][4];
+      std::uint32_t b[kAtOnce][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) load_b_transposed(b[i], &k[16 * j][16 * (step + i)], kStride);
+      for (int i = 0; i < kAtOnce; ++i) load_b_transposed(b[i], &k[16 * j][16 * (step + i)], kStride);
 #pragma unroll
       for (int p = kParts - 1; p >= 0; --p) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) multiply_tile(sum[i], x[j].part[p], b[i]);
+        for (int i = 0; i < kAtOnce; ++i) multiply_tile(sum[i], x[j].part[p], b[i]);
       }
     }
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 8 * kAtOnce; ++i) {
       float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
       x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
     }
