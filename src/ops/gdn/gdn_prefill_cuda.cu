@@ -1,6 +1,6 @@
 // gdn_prefill on tensor cores: bf16 activations, heads of 128 x 128. gdn_cuda.cu has the equations of a chunk of C = 64
-// tokens, and every other case. Keys and queries go into the products as they are, exact in bf16; the factors f_k, f_q that
-// normalise them go to what comes out. With A, P, b as there and T = (I + A)^-1, transposed so that values are rows:
+// tokens, and every other case. Keys and queries go into the products as they are, exact in bf16; the factors f_k, f_q
+// that normalise them go to what comes out. With A, P, b as there and T = (I + A)^-1, values as rows:
 //   R = beta v - (beta e^b f_k) S k,       X = R + R (T - I)^T,
 //   O = (e^b f_q) S q + X P^T,             S <- e^(b_last) S + (e^(b_last - b) f_k X) k^T
 // Shapes: qkv [T, 2 Hk 128 + Hv 128] and out [T, Hv 128] bf16; g, beta [T, Hv] and S [Hv, 128, 128] f32, in fragments.
@@ -8,11 +8,11 @@
 // The wall is the chain of chunks, 504 MMAs of one warp each: 2 us.
 // Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as fragments.
 // chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: those are operand A of the next
-// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it, and
-// warps of their own copy a chunk ahead of it.
+// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it,
+// and warps of their own copy a chunk ahead of it.
 //
-// Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is left
-// out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
+// Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is
+// left out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
 #include <algorithm>
 
 #include "ops/cuda/entries.h"
@@ -25,7 +25,7 @@ namespace {
 constexpr int kChunk = 64;
 constexpr int kTiles = kChunk / 16, kSteps = kGdnDim / 16;
 constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
-constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 25 MB at 32 heads
+constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 16 MB at 32 heads
 constexpr int kParts = 3;             // bf16 that make up an f32
 
 using Prompt = Delta<bfloat>;
@@ -78,8 +78,8 @@ struct Lower {
 // One chunk of one head in scratch: what the warps of the state and those of the output read, and what they multiply a
 // token's products by.
 struct ForState {
-  Lower solve;           // T - I
-  float old[kChunk];     // beta e^b f_k
+  Lower solve;        // T - I
+  float old[kChunk];  // beta e^b f_k
   float beta[kChunk];
   float to_end[kChunk];  // e^(b_last - b) f_k
   float decay[4];        // e^(b_last), and padding
@@ -93,10 +93,11 @@ struct Prepared {
   ForOutput output;
 };
 
-// kCols columns of n rows, then zeros up to 64, to shared memory, by kThreads threads; in the background where 16 bytes can
-// be copied.
+// kCols columns of n rows, then zeros up to 64, to shared memory, by kThreads threads; in the background where 16 bytes
+// can be copied.
 template <int kThreads, int kCols>
-__device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n, bool vectors) {
+__device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n,
+                          bool vectors) {
   constexpr int kPieces = kCols / 8;
   const int at = thread % kPieces * 8;
 #pragma unroll 4
@@ -257,7 +258,8 @@ __device__ void solve_column(InvertSpace& s, int c) {
   }
 }
 
-__global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int first_token, bool vectors, Prepared* scratch) {
+__global__ void __launch_bounds__(kInvertThreads)
+    invert_kernel(Prompt a, int first_token, bool vectors, Prepared* scratch) {
   extern __shared__ __align__(16) unsigned char shared[];
   wait_for_predecessor();
   let_successor_start();
@@ -574,7 +576,7 @@ __global__ void __launch_bounds__(kChainThreads)
 
 }  // namespace
 
-// Scratch: sizeof(Prepared), 33 KB, for each value head, times 1 to 16 chunks.
+// Scratch: sizeof(Prepared), 32 KB, for each value head, times 1 to 16 chunks.
 void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
   const int tokens = static_cast<int>(a.qkv.rows);
   const auto Hv = static_cast<unsigned>(a.shape.value_heads);
@@ -585,10 +587,12 @@ void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
   auto* scratch = static_cast<Prepared*>(s.cuda_scratch);
   for (int begin = 0; begin < tokens; begin += at_once * kChunk) {
     const int chunks = std::min(at_once, (tokens - begin + kChunk - 1) / kChunk);
+    launch(
+        s, "gdn_prefill",
+        {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
+        invert_kernel, prompt, begin, vectors, scratch);
     launch(s, "gdn_prefill",
-           {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
-           invert_kernel, prompt, begin, vectors, scratch);
-    launch(s, "gdn_prefill", {.blocks = dim3(Hv, kGdnDim / kValues), .threads = kChainThreads, .shared = sizeof(ChainSpace)},
+           {.blocks = dim3(Hv, kGdnDim / kValues), .threads = kChainThreads, .shared = sizeof(ChainSpace)},
            chain_kernel, prompt, begin, chunks, vectors, pairs, static_cast<const Prepared*>(scratch));
   }
 }
