@@ -1,6 +1,6 @@
 // gdn_prefill on tensor cores: bf16 activations, heads of 128 x 128. gdn_cuda.cu has the equations of a chunk of C = 64
-// tokens, and every other case. Keys and queries go into the products as they are, exact in bf16; the factors f_k, f_q that
-// normalise them go to what comes out. With A, P, b as there and T = (I + A)^-1, transposed so that values are rows:
+// tokens, and every other case. Keys and queries go into the products as they are, exact in bf16; the factors f_k, f_q
+// that normalise them go to what comes out. With A, P, b as there and T = (I + A)^-1, values as rows:
 //   R = beta v - (beta e^b f_k) S k,       X = R + R (T - I)^T,
 //   O = (e^b f_q) S q + X P^T,             S <- e^(b_last) S + (e^(b_last - b) f_k X) k^T
 // Shapes: qkv [T, 2 Hk 128 + Hv 128] and out [T, Hv 128] bf16; g, beta [T, Hv] and S [Hv, 128, 128] f32, in fragments.
@@ -8,10 +8,11 @@
 // The wall is the chain of chunks, 504 MMAs of one warp each: 2 us.
 // Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as fragments.
 // chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: those are operand A of the next
-// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it.
+// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it,
+// and warps of their own copy a chunk ahead of it.
 //
-// Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is left
-// out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
+// Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is
+// left out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
 #include <algorithm>
 
 #include "ops/cuda/entries.h"
@@ -24,7 +25,7 @@ namespace {
 constexpr int kChunk = 64;
 constexpr int kTiles = kChunk / 16, kSteps = kGdnDim / 16;
 constexpr int kStride = kGdnDim + 8;  // of rows in shared memory: fragments without bank conflicts
-constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 25 MB at 32 heads
+constexpr int kChunksAtOnce = 16;     // a group's scratch stays in L2: 16 MB at 32 heads
 constexpr int kParts = 3;             // bf16 that make up an f32
 
 using Prompt = Delta<bfloat>;
@@ -77,8 +78,8 @@ struct Lower {
 // One chunk of one head in scratch: what the warps of the state and those of the output read, and what they multiply a
 // token's products by.
 struct ForState {
-  Lower solve;           // T - I
-  float old[kChunk];     // beta e^b f_k
+  Lower solve;        // T - I
+  float old[kChunk];  // beta e^b f_k
   float beta[kChunk];
   float to_end[kChunk];  // e^(b_last - b) f_k
   float decay[4];        // e^(b_last), and padding
@@ -92,12 +93,15 @@ struct Prepared {
   ForOutput output;
 };
 
-// kCols columns of n rows, then zeros up to 64, to shared memory, by kThreads threads; in the background where 16 bytes can
-// be copied.
+// kCols columns of n rows, then zeros up to 64, to shared memory, by kThreads threads; in the background where 16 bytes
+// can be copied.
 template <int kThreads, int kCols>
-__device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n, bool vectors) {
-  for (int i = thread; i < kChunk * kCols / 8; i += kThreads) {
-    const int row = i / (kCols / 8), at = i % (kCols / 8) * 8;
+__device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n,
+                          bool vectors) {
+  constexpr int kPieces = kCols / 8;
+  const int at = thread % kPieces * 8;
+#pragma unroll 4
+  for (int row = thread / kPieces; row < kChunk; row += kThreads / kPieces) {
     bfloat* piece = &to[row][at];
     const bfloat* x = from + row * stride + at;
     if (row >= n) {
@@ -254,7 +258,8 @@ __device__ void solve_column(InvertSpace& s, int c) {
   }
 }
 
-__global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int first_token, bool vectors, Prepared* scratch) {
+__global__ void __launch_bounds__(kInvertThreads)
+    invert_kernel(Prompt a, int first_token, bool vectors, Prepared* scratch) {
   extern __shared__ __align__(16) unsigned char shared[];
   wait_for_predecessor();
   let_successor_start();
@@ -307,8 +312,9 @@ __global__ void __launch_bounds__(kInvertThreads) invert_kernel(Prompt a, int fi
 // --- the chain of chunks ---------------------------------------------------------------------------------
 
 // Two warps carry the state of 16 values each, one chunk at a time; two others, a chunk behind, compute the output from
-// what those hand over, and copy what all will need next.
+// what those hand over; four copy what all will need next.
 constexpr int kPair = 2, kTeam = 32 * kPair, kValues = 16 * kPair;
+constexpr int kCopyThreads = 128, kChainThreads = 2 * kTeam + kCopyThreads;
 
 struct StateStage {
   alignas(16) bfloat k[kChunk][kStride];
@@ -332,7 +338,8 @@ struct ChainSpace {
 
 template <typename T>
 __device__ void copy_whole(int thread, const T& from, T& to) {
-  for (int i = thread; i < static_cast<int>(sizeof(T) / 16); i += kTeam) {
+#pragma unroll 4
+  for (int i = thread; i < static_cast<int>(sizeof(T) / 16); i += kCopyThreads) {
     copy_async<16>(reinterpret_cast<uint4*>(&to) + i, reinterpret_cast<const uint4*>(&from) + i);
   }
 }
@@ -363,28 +370,25 @@ __device__ inline void scale_columns(Tile& x, const float* factors, int tile) {
   }
 }
 
-// y_i += sum over j <= i of x_j m_ij, lower triangular; two i at a time. Products below 2^-24 are left out.
+// y_i += sum over j <= i of x_j m_ij, lower triangular. Products below 2^-24 are left out.
 __device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTiles], const Lower& m) {
 #pragma unroll
-  for (int pair = 0; pair < kTiles; pair += 2) {
+  for (int j = 0; j < kTiles; ++j) {
+    std::uint32_t b[kTiles][kParts][4];
 #pragma unroll
-    for (int j = 0; j < pair + 2; ++j) {
-      std::uint32_t b[2][kParts][4];
+    for (int i = j; i < kTiles; ++i) {
 #pragma unroll
-      for (int i = max(pair, j); i < pair + 2; ++i) {
-#pragma unroll
-        for (int p = 0; p < kParts; ++p) {
-          const uint4 v = m.fragment[Lower::tile(i, j)][p][threadIdx.x % 32];
-          b[i - pair][p][0] = v.x, b[i - pair][p][1] = v.y, b[i - pair][p][2] = v.z, b[i - pair][p][3] = v.w;
-        }
+      for (int p = 0; p < kParts; ++p) {
+        const uint4 v = m.fragment[Lower::tile(i, j)][p][threadIdx.x % 32];
+        b[i][p][0] = v.x, b[i][p][1] = v.y, b[i][p][2] = v.z, b[i][p][3] = v.w;
       }
+    }
 #pragma unroll
-      for (int small = kParts - 1; small >= 0; --small) {
+    for (int small = kParts - 1; small >= 0; --small) {
 #pragma unroll
-        for (int p = 0; p <= small; ++p) {
+      for (int p = 0; p <= small; ++p) {
 #pragma unroll
-          for (int i = max(pair, j); i < pair + 2; ++i) multiply_tile(y[i], x[j].part[small - p], b[i - pair][p]);
-        }
+        for (int i = j; i < kTiles; ++i) multiply_tile(y[i], x[j].part[small - p], b[i][p]);
       }
     }
   }
@@ -404,24 +408,25 @@ __device__ inline void multiply_state(Tile (&y)[kTiles], const Tile& s, const bf
   }
 }
 
-// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to.
+// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to; 64 keys at a time.
 __device__ inline void update(Tile (&s)[kSteps], float decay, const Fragment (&x)[kTiles], const bfloat (*k)[kStride]) {
+  constexpr int kAtOnce = 4;
 #pragma unroll
-  for (int step = 0; step < kSteps; step += 2) {
-    Tile sum[2] = {};
+  for (int step = 0; step < kSteps; step += kAtOnce) {
+    Tile sum[kAtOnce] = {};
 #pragma unroll
     for (int j = 0; j < kTiles; ++j) {
-      std::uint32_t b[2][4];
+      std::uint32_t b[kAtOnce][4];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) load_b_transposed(b[i], &k[16 * j][16 * (step + i)], kStride);
+      for (int i = 0; i < kAtOnce; ++i) load_b_transposed(b[i], &k[16 * j][16 * (step + i)], kStride);
 #pragma unroll
       for (int p = kParts - 1; p >= 0; --p) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) multiply_tile(sum[i], x[j].part[p], b[i]);
+        for (int i = 0; i < kAtOnce; ++i) multiply_tile(sum[i], x[j].part[p], b[i]);
       }
     }
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
+    for (int i = 0; i < 8 * kAtOnce; ++i) {
       float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
       x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
     }
@@ -499,64 +504,71 @@ __device__ inline void store_out(const Tile (&o)[kTiles], bfloat* to, std::int64
   }
 }
 
-__global__ void __launch_bounds__(2 * kTeam)
+// What the chain of one block takes from memory, by kCopyThreads threads.
+struct Source {
+  const Prompt& a;
+  const Prepared* scratch;
+  int thread, head, first_value, first_token;
+  bool vectors;
+
+  __device__ int begin(int chunk) const { return first_token + chunk * kChunk; }
+  __device__ int tokens(int chunk) const { return min(kChunk, a.tokens - begin(chunk)); }
+  __device__ const Prepared& prepared(int chunk) const { return scratch[std::int64_t{chunk} * a.value_heads + head]; }
+  __device__ void copy_kv(int chunk, StateStage& to) const {
+    const int t = begin(chunk), n = tokens(chunk);
+    copy_rows<kCopyThreads, kGdnDim>(thread, to.k, a.k(t, head), a.qkv.stride, n, vectors);
+    copy_rows<kCopyThreads, kValues>(thread, to.v, a.v(t, head) + first_value, a.qkv.stride, n, vectors);
+  }
+  __device__ void copy(int chunk, OutputStage& to) const {
+    copy_rows<kCopyThreads, kGdnDim>(thread, to.q, a.q(begin(chunk), head), a.qkv.stride, tokens(chunk), vectors);
+    copy_whole(thread, prepared(chunk).output, to.prepared);
+  }
+};
+
+__global__ void __launch_bounds__(kChainThreads)
     chain_kernel(Prompt a, int first_token, int chunks, bool vectors, bool pairs, const Prepared* scratch) {
   extern __shared__ __align__(16) unsigned char shared[];
   ChainSpace& c = *reinterpret_cast<ChainSpace*>(shared);
-  const int thread = static_cast<int>(threadIdx.x) % kTeam, pair = thread / 32;
-  const bool carries_state = threadIdx.x < kTeam;
+  const int team = static_cast<int>(threadIdx.x) / kTeam, pair = static_cast<int>(threadIdx.x) % kTeam / 32;
   const int h = static_cast<int>(blockIdx.x), first_value = static_cast<int>(blockIdx.y) * kValues;
-  const auto begin_of = [&](int chunk) { return first_token + chunk * kChunk; };
-  const auto tokens_of = [&](int chunk) { return min(kChunk, a.tokens - begin_of(chunk)); };
-  const auto copy_kv = [&](int chunk) {
-    StateStage& to = c.state[chunk % 2];
-    const int begin = begin_of(chunk), n = tokens_of(chunk);
-    copy_rows<kTeam, kGdnDim>(thread, to.k, a.k(begin, h), a.qkv.stride, n, vectors);
-    copy_rows<kTeam, kValues>(thread, to.v, a.v(begin, h) + first_value, a.qkv.stride, n, vectors);
-  };
-  const auto copy_q = [&](int chunk) {
-    copy_rows<kTeam, kGdnDim>(thread, c.output[chunk % 2].q, a.q(begin_of(chunk), h), a.qkv.stride, tokens_of(chunk), vectors);
-  };
-  const auto prepared = [&](int chunk) -> const Prepared& { return scratch[std::int64_t{chunk} * a.value_heads + h]; };
+  const int value = first_value + 16 * pair;
+  const Source source{a, scratch, static_cast<int>(threadIdx.x) - 2 * kTeam, h, first_value, first_token, vectors};
 
-  auto* const tiles = reinterpret_cast<float4(*)[2][32]>(a.state + std::int64_t{h} * kGdnDim * kGdnDim +
-                                                        (first_value + 16 * pair) * kGdnDim);
   // All but T and P is older than the kernel before.
+  auto* const tiles = reinterpret_cast<float4(*)[2][32]>(a.state + (std::int64_t{h} * kGdnDim + value) * kGdnDim);
   Tile s[kSteps];
-  if (carries_state) {
+  if (team == 0) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) load_tile(tiles[step], s[step]);
-  } else {
-    copy_kv(0);
+  } else if (team > 1) {
+    source.copy_kv(0, c.state[0]);
   }
   wait_for_predecessor();
   let_successor_start();
-  if (!carries_state) copy_whole(thread, prepared(0).state, c.state[0].prepared);
+  if (team > 1) copy_whole(source.thread, source.prepared(0).state, c.state[0].prepared);
 
   for (int chunk = 0; chunk <= chunks; ++chunk) {
     wait_for_copies();
     __syncthreads();
-    if (carries_state) {
+    if (team == 0) {
       if (chunk < chunks) advance(s, c.state[chunk % 2], pair, c.handover[chunk % 2]);
-      continue;
-    }
-    if (chunk + 1 < chunks) {
-      copy_kv(chunk + 1);
-      copy_whole(thread, prepared(chunk + 1).state, c.state[(chunk + 1) % 2].prepared);
-    }
-    if (chunk < chunks) {
-      copy_q(chunk);
-      copy_whole(thread, prepared(chunk).output, c.output[chunk % 2].prepared);
-    }
-    if (chunk > 0) {
+    } else if (team == 1) {
+      if (chunk == 0) continue;
       const int done = chunk - 1;
       Tile o[kTiles] = {};
       output(o, c.output[done % 2], pair, c.handover[done % 2]);
-      store_out(o, a.out.row(begin_of(done)) + std::int64_t{h} * kGdnDim + first_value + 16 * pair, a.out.stride,
-                tokens_of(done), pairs);
+      store_out(o, a.out.row(source.begin(done)) + std::int64_t{h} * kGdnDim + value, a.out.stride, source.tokens(done),
+                pairs);
+    } else {
+      if (chunk + 1 < chunks) {
+        StateStage& to = c.state[(chunk + 1) % 2];
+        source.copy_kv(chunk + 1, to);
+        copy_whole(source.thread, source.prepared(chunk + 1).state, to.prepared);
+      }
+      if (chunk < chunks) source.copy(chunk, c.output[chunk % 2]);
     }
   }
-  if (carries_state) {
+  if (team == 0) {
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) store_tile(tiles[step], s[step]);
   }
@@ -564,7 +576,7 @@ __global__ void __launch_bounds__(2 * kTeam)
 
 }  // namespace
 
-// Scratch: sizeof(Prepared), 33 KB, for each value head, times 1 to 16 chunks.
+// Scratch: sizeof(Prepared), 32 KB, for each value head, times 1 to 16 chunks.
 void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
   const int tokens = static_cast<int>(a.qkv.rows);
   const auto Hv = static_cast<unsigned>(a.shape.value_heads);
@@ -575,10 +587,12 @@ void gdn_prefill_tensor(Stream& s, const GdnPrefill& a) {
   auto* scratch = static_cast<Prepared*>(s.cuda_scratch);
   for (int begin = 0; begin < tokens; begin += at_once * kChunk) {
     const int chunks = std::min(at_once, (tokens - begin + kChunk - 1) / kChunk);
+    launch(
+        s, "gdn_prefill",
+        {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
+        invert_kernel, prompt, begin, vectors, scratch);
     launch(s, "gdn_prefill",
-           {.blocks = dim3(Hv, static_cast<unsigned>(chunks)), .threads = kInvertThreads, .shared = sizeof(InvertSpace)},
-           invert_kernel, prompt, begin, vectors, scratch);
-    launch(s, "gdn_prefill", {.blocks = dim3(Hv, kGdnDim / kValues), .threads = 2 * kTeam, .shared = sizeof(ChainSpace)},
+           {.blocks = dim3(Hv, kGdnDim / kValues), .threads = kChainThreads, .shared = sizeof(ChainSpace)},
            chain_kernel, prompt, begin, chunks, vectors, pairs, static_cast<const Prepared*>(scratch));
   }
 }
