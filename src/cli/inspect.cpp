@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "io/safetensors.h"
 #include "model/config.h"
-#include "model/weights.h"
+#include "model/text_model.h"
 #include "text/tokenizer.h"
 #include "vision/preprocess.h"
 
@@ -103,18 +103,18 @@ void print_architecture(const ModelConfig& config) {
   print_line("context", fmt::format("{} tokens", with_commas(t.max_position_embeddings)));
 }
 
-// What one request holds while it runs, as bf16 keys and values, f32 states and bf16 convolution rows.
+// What one request holds while it runs: keys and values, and a slot of state (checkpoint, records and inputs
+// since).
 void print_request_memory(const TextConfig& t, const PreprocessConfig& p) {
-  const auto full = std::count(t.layer_types.begin(), t.layer_types.end(), LayerKind::full_attention);
-  const std::int64_t linear = t.num_hidden_layers - full;
-  const std::int64_t per_token = full * 2 * t.num_key_value_heads * t.head_dim * 2;
-  const std::int64_t state =
-      linear * (std::int64_t{4} * t.linear_num_value_heads * t.linear_key_head_dim * t.linear_value_head_dim +
-                std::int64_t{2} * t.conv_dim() * (t.linear_conv_kernel_dim - 1));
+  const std::size_t per_token =
+      kv_shape(t, Format::bf16).page_bytes() / static_cast<std::size_t>(KvPool::kPageSize);
+  const StateSlots::Shape states = state_shape(t, Format::bf16);
+  const double state = static_cast<double>(states.slot_bytes());
+  const double bare = 4.0 * static_cast<double>(states.layers * states.gdn.state_floats());
   const std::int64_t side = std::int64_t{p.patch_size} * p.merge_size;
   print_line("a request",
-             fmt::format("{} of keys and values a token, {} of state",
-                         size_text(static_cast<double>(per_token)), size_text(static_cast<double>(state))));
+             fmt::format("{} of keys and values a token, {} of state ({:.2f} times the bare states)",
+                         size_text(static_cast<double>(per_token)), size_text(state), state / bare));
   print_line("a page", fmt::format("{} to {} pixels: at most {} image tokens", with_commas(p.min_pixels),
                                    with_commas(p.max_pixels), with_commas(p.max_pixels / (side * side))));
 }
