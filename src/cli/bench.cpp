@@ -16,7 +16,7 @@
 #include "engine/decoder.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "model/shapes.h"
+#include "model/config.h"
 #include "ops/trace.h"
 
 namespace quire {

@@ -74,4 +74,8 @@ struct ModelConfig {
   static ModelConfig from_directory(const std::filesystem::path& model);
 };
 
+// The dimensions of a published model, for measuring without its weights: "qwen3.5-0.8b", "-2b", "-4b", "-9b"
+// or "-27b". Throws Error{not_found} that lists them.
+ModelConfig published_shape(std::string_view name);
+
 }  // namespace quire

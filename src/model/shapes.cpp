@@ -1,6 +1,6 @@
-#include "model/shapes.h"
-
+// The dimensions of published models.
 #include "core/error.h"
+#include "model/config.h"
 
 namespace quire {
 namespace {

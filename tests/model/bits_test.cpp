@@ -12,7 +12,7 @@
 #include "backends.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
-#include "model/shapes.h"
+#include "model/config.h"
 #include "model/text_model.h"
 
 namespace quire {
