@@ -9,6 +9,7 @@
 
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/launch.h"
+#include "ops/cuda/mma.cuh"
 
 namespace quire::cuda {
 
@@ -48,26 +49,11 @@ struct RequestArrays {
 };
 inline RequestArrays request_arrays(const Requests& r) { return {r.first_row, r.start, r.slot, r.count}; }
 
-__device__ inline std::uint32_t shared_address(const void* p) {
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
-}
-
 // 16 bytes to shared memory in the background; zeros, and `from` is not read, unless they exist.
 __device__ inline void copy_16(bfloat* to, const bfloat* from, bool exists) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
                "r"(exists ? 16 : 0)
                : "memory");
-}
-__device__ inline void wait_for_copies() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-// The same by groups of copies: until all but the last kMost groups are there.
-__device__ inline void close_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-template <int kMost>
-__device__ inline void wait_for_groups() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kMost) : "memory");
 }
 
 // Whether heads of `x` can be copied 16 bytes at a time.
@@ -119,48 +105,6 @@ __device__ inline void load_rows(bfloat* tile, const bfloat* from, int stride, i
       }
     }
   }
-}
-
-// Fragments of mma.m16n8k16. Lane l holds, of an accumulator, row l / 4 columns 2 (l % 4) and the next in [0]
-// and [1], the same of row l / 4 + 8 in [2] and [3].
-
-// 16 x 16 of A at `tile` (row-major).
-__device__ inline void load_a(std::uint32_t (&a)[4], const bfloat* tile, int stride) {
-  const int lane = threadIdx.x % 32;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
-               : "r"(shared_address(tile + lane % 16 * stride + lane / 16 * 8))
-               : "memory");
-}
-// B for 16 columns (two accumulators: b[0..1], b[2..3]) and 16 of depth, at `tile` stored [column][depth].
-__device__ inline void load_b(std::uint32_t (&b)[4], const bfloat* tile, int stride) {
-  const int lane = threadIdx.x % 32;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-               : "r"(shared_address(tile + (lane / 16 * 8 + lane % 8) * stride + lane / 8 % 2 * 8))
-               : "memory");
-}
-// The same, stored [depth][column].
-__device__ inline void load_b_transposed(std::uint32_t (&b)[4], const bfloat* tile, int stride) {
-  const int lane = threadIdx.x % 32;
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-               : "r"(shared_address(tile + lane % 16 * stride + lane / 16 * 8))
-               : "memory");
-}
-// c += A B
-__device__ inline void multiply(float (&c)[4], const std::uint32_t (&a)[4], std::uint32_t b0,
-                                std::uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-// Two values rounded to bf16, the first in the low half.
-__device__ inline std::uint32_t pack(float low, float high) {
-  const std::uint32_t l = __bfloat16_as_ushort(__float2bfloat16_rn(low));
-  const std::uint32_t h = __bfloat16_as_ushort(__float2bfloat16_rn(high));
-  return h << 16 | l;
 }
 
 // Over the four lanes that hold one row of an accumulator; the same bits in each.

@@ -255,7 +255,7 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
                       ahead.leaf * kLeaf + half * kPageUnit, plan.keys(ahead.request), n % kTiles);
       if (n % 4 == 3) ahead.advance(text, plan);
     }
-    close_group();
+    commit_copies();
   };
   const bool early = ahead.valid(plan) && ahead.older(plan);
   if (early) {
@@ -281,7 +281,7 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
   Sums<kE, kRowTiles> all;
   all.clear();
   for (int n = 0;; n += 4) {
-    wait_for_groups<kTiles - 4>();
+    wait_for_copies_but<kTiles - 4>();
     __syncthreads();  // the keys are here, and nobody reads the values before them any more
     const typename Block::Cursor& here = block.leaves[n / 4 % 2];
     if (!here.valid(plan)) break;
@@ -295,11 +295,11 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
     Sums<kE, kRowTiles> sums;
     sums.clear();
     block.template softmax<true>(sums, s, at);
-    wait_for_groups<kTiles - 4>();
+    wait_for_copies_but<kTiles - 4>();
     __syncthreads();  // weights and values are here, and nobody reads the keys and queries any more
     const typename Block::Cursor& next = block.leaves[n / 4 % 2 ^ 1];
     if (next.valid(plan) && next.entered) block.load_queries(text, next);
-    if (kTiles == 6) close_group();  // both halves of the next keys are on their way already
+    if (kTiles == 6) commit_copies();  // both halves of the next keys are on their way already
     load(n + kTiles);
     load(n + kTiles + 1);
     block.weighted_sum(sums, at, values);
