@@ -1,0 +1,145 @@
+// The decoder on quire-mini, without pictures: sequences together and alone, settings, memory.
+#include "engine/decoder.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "backends.h"
+#include "core/error.h"
+#include "core/thread_pool.h"
+
+namespace quire {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+using testing::HasSubstr;
+
+class DecoderTest : public testing::TestWithParam<const Backend*> {
+ protected:
+  static constexpr int kSlots = 3;
+  static constexpr int kTokens = 200;
+
+  DecoderTest()
+      : backend(*GetParam()),
+        config(ModelConfig::from_directory("models/quire-mini")),
+        threads(2),
+        stream(backend, &threads),
+        weights("models/quire-mini", config, backend, stream),
+        decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = kSlots}) {
+    decoder.reserve(kSlots * 256, 256);
+  }
+
+  static Tokens prompt(int length, int seed) {
+    Tokens t;
+    for (int i = 0; i < length; ++i) t.push_back((i * 37 + seed * 101) % 4000);
+    return t;
+  }
+
+  void begin(int slot, const Tokens& tokens, const SamplingSettings& settings = {}) {
+    decoder.open(slot, kTokens, settings);
+    MropePositions positions;
+    positions.t.resize(tokens.size());
+    std::iota(positions.t.begin(), positions.t.end(), 0);
+    positions.h = positions.w = positions.t;
+    const Rows none{
+        .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
+    decoder.prefill(slot, tokens, positions, config.image_token_id, none);
+  }
+
+  // The first `count` tokens of each sequence, all in every step.
+  std::vector<Tokens> run(const std::vector<int>& slots, const std::vector<Tokens>& prompts,
+                          std::size_t count, const SamplingSettings& settings = {}) {
+    std::vector<Tokens> out(slots.size());
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      begin(slots[i], prompts[i], settings);
+      out[i].push_back(decoder.take().front().token);
+    }
+    while (out[0].size() < count) {
+      decoder.step(slots);
+      const std::span<const Sampled> rows = decoder.take();
+      for (std::size_t i = 0; i < slots.size(); ++i) out[i].push_back(rows[i].token);
+    }
+    for (const int slot : slots) decoder.close(slot);
+    return out;
+  }
+
+  const Backend& backend;
+  ModelConfig config;
+  ThreadPool threads;
+  OpenStream stream;
+  ModelWeights weights;
+  Decoder decoder;
+};
+
+TEST_P(DecoderTest, TogetherAsAlone) {
+  const std::vector<Tokens> prompts = {prompt(70, 1), prompt(5, 2), prompt(130, 3)};
+  const std::vector<Tokens> together = run({2, 0, 1}, prompts, 40);
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    EXPECT_EQ(run({static_cast<int>(i)}, {prompts[i]}, 40)[0], together[i]) << i;
+}
+
+TEST_P(DecoderTest, AStepMayBeAskedForBeforeTheOneBeforeIsTaken) {
+  const Tokens expected = run({0}, {prompt(70, 1)}, 20)[0];
+  begin(1, prompt(70, 1));
+  Tokens seen;
+  const int slot = 1;
+  while (seen.size() < expected.size()) {
+    decoder.step({&slot, 1});
+    seen.push_back(decoder.take().front().token);
+  }
+  decoder.drain();
+  EXPECT_EQ(seen, expected);
+}
+
+TEST_P(DecoderTest, ASeedGivesTheSameTokensAnywhere) {
+  SamplingSettings settings{.temperature = 1.5f, .top_p = 0.95f, .seed = 7};
+  const std::vector<Tokens> prompts(3, prompt(20, 1));
+  const std::vector<Tokens> drawn = run({0, 1, 2}, prompts, 30, settings);
+  EXPECT_EQ(drawn[0], drawn[1]);
+  EXPECT_EQ(drawn[0], drawn[2]);
+  settings.seed = 8;
+  EXPECT_NE(run({1}, {prompts[0]}, 30, settings)[0], drawn[0]);
+}
+
+TEST_P(DecoderTest, PenaltiesCountWhatHasBeenSaid) {
+  SamplingSettings settings;
+  settings.presence_penalty = 100;  // no token twice
+  Tokens tokens = run({0}, {prompt(20, 1)}, 60, settings)[0];
+  std::sort(tokens.begin(), tokens.end());
+  EXPECT_EQ(std::adjacent_find(tokens.begin(), tokens.end()), tokens.end());
+}
+
+TEST_P(DecoderTest, SaysWhatDoesNotFit) {
+  try {
+    decoder.open(0, 257, {});
+    FAIL() << "257 tokens fitted into 256";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::out_of_memory);
+    EXPECT_THAT(e.what(), HasSubstr("257 tokens need 5 pages"));
+  }
+  decoder.open(0, 256, {});  // and it goes on
+}
+
+std::vector<const Backend*> fast_backends() {
+  std::vector<const Backend*> p;
+  for (const Backend& b : backends())
+    if (b.ops != &reference_ops()) p.push_back(&b);
+  return p;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, DecoderTest, testing::ValuesIn(fast_backends()),
+                         [](const auto& p) { return std::string(p.param->ops->name); });
+
+TEST(Switches, AreReadByName) {
+  const Switches s = Switches::parse("graphs=off,gdn_ring=f32");
+  EXPECT_FALSE(s.graphs);
+  EXPECT_TRUE(s.dependent_launch);
+  EXPECT_EQ(s.gdn_ring, Format::f32);
+  EXPECT_TRUE(Switches::parse("").graphs);
+  for (const char* wrong : {"graphs", "graphs=maybe", "fast=on", "graphs=off;gdn_ring=f32"})
+    EXPECT_THROW(Switches::parse(wrong), Error) << wrong;
+}
+
+}  // namespace
+}  // namespace quire
