@@ -101,16 +101,15 @@ __device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* fro
   const int at = thread % kPieces * 8;
 #pragma unroll 4
   for (int row = thread / kPieces; row < kChunk; row += kThreads / kPieces) {
-    bfloat* piece = &to[row][at];
-    const bfloat* x = from + row * stride + at;
     if (row >= n) {
-      *reinterpret_cast<uint4*>(piece) = uint4{};
+      *reinterpret_cast<uint4*>(&to[row][at]) = uint4{};
     } else if (vectors) {
-      copy_async<16>(piece, x);
-    } else {
-      for (int e = 0; e < 8; ++e) piece[e] = x[e];
+      copy_async<16>(&to[row][at], from + row * stride + at);
     }
   }
+  if (vectors) return;
+#pragma unroll 1
+  for (int i = thread; i < n * kCols; i += kThreads) to[i / kCols][i % kCols] = from[i / kCols * stride + i % kCols];
 }
 
 // --- a chunk alone ---------------------------------------------------------------------------------------
