@@ -97,14 +97,15 @@ struct Prepared {
 template <int kThreads, int kCols>
 __device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n,
                           bool vectors) {
-  constexpr int kPieces = kCols / 8;
-  const int at = thread % kPieces * 8;
+  constexpr int kPieces = kCols / 8, kRows = kThreads / kPieces;
+  const int first = thread / kPieces, at = thread % kPieces * 8;
+  const bfloat* x = from + first * stride + at;
 #pragma unroll 4
-  for (int row = thread / kPieces; row < kChunk; row += kThreads / kPieces) {
+  for (int row = first; row < kChunk; row += kRows, x += kRows * stride) {
     if (row >= n) {
       *reinterpret_cast<uint4*>(&to[row][at]) = uint4{};
     } else if (vectors) {
-      copy_async<16>(&to[row][at], from + row * stride + at);
+      copy_async<16>(&to[row][at], x);
     }
   }
   if (vectors) return;
