@@ -399,7 +399,7 @@ __device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTi
   }
 }
 
-// y += S x for all tokens. Here and below loops are unrolled no further than they must: instructions come from a cache, too.
+// y += S x for all tokens. Loops are unrolled no further than they must: instructions come from a cache, too.
 __device__ inline void multiply_state(Tile (&y)[kTiles], const float4 (*s)[2][32], const bfloat (*x)[kStride]) {
 #pragma unroll 2
   for (int step = 0; step < kSteps; ++step) {
@@ -563,8 +563,8 @@ __global__ void __launch_bounds__(kChainThreads)
       const int done = chunk - 1;
       Tile o[kTiles] = {};
       output(o, c.q[done % 2], pair, c.state[done % 3], c.x[done % 2]);
-      store_out(o, a.out.row(source.begin(done)) + std::int64_t{h} * kGdnDim + value, a.out.stride,
-                source.tokens(done), pairs);
+      store_out(o, a.out.row(source.begin(done)) + std::int64_t{h} * kGdnDim + value, a.out.stride, source.tokens(done),
+                pairs);
     } else {
       if (chunk + 1 < chunks) {
         StateStage& to = c.kv[(chunk + 1) % 2];
