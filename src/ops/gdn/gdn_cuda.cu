@@ -3,7 +3,8 @@
 // Shapes: qkv [T, 2 Hk Ek + Hv Ev] and out [T, Hv Ev] bf16 or f32; g, beta [T, Hv] and S [Hv, Ek, Ev] f32,
 // in fragments (state_index).
 //
-// gdn_prefill, C = 64 tokens a chunk, b the running sum of g in it, D_ij = exp(b_i - b_j) (model-spec 2.5):
+// gdn_prefill, C = 64 tokens a chunk, b the running sum of g in it, D_ij = exp(b_i - b_j) (model-spec 2.5); bf16 with
+// heads of 128 x 128 is in gdn_prefill_cuda.cu:
 //   A_ij = beta_i D_ij k_i . k_j for i > j, P_ij = D_ij q_i . k_j for i >= j,
 //   (I + A) [U | W] = [beta V | beta e^b K], X = U - W S,
 //   O = e^b Q S + P X, S <- e^(b_last) S + (e^(b_last - b) K)^T X.

@@ -7,9 +7,8 @@
 // FLOP a chunk and head: 2 C (3 * 128 * 128 + 128 * C) = 7.3 M, times 3 (6 where both sides are split) for the parts.
 // The wall is the chain of chunks, 504 MMAs of one warp each: 2 us.
 // Plan: invert_kernel, a block a chunk and head: Gram matrices by MMA, T by substitution in f32, P; both as fragments.
-// chain_kernel, a warp 16 values of a head, whose part of S it holds as accumulators: those are operand A of the next
-// product, as are R and X, so that the chain needs no exchange; a second warp computes the output a chunk behind it,
-// and warps of their own copy a chunk ahead of it.
+// chain_kernel, a warp 16 values of a head: accumulators are operand A of the next product, so that R, X and S need no
+// exchange; a second warp computes the output a chunk behind it, and warps of their own copy a chunk ahead of it.
 //
 // Precision: f32. An f32 operand is the sum of three bf16, exactly; of a product of two such, what is below 2^-24 is
 // left out. A sum has one order: MMA over steps of 16 ascending, small parts first (multiply_lower: of each step).
@@ -98,20 +97,20 @@ struct Prepared {
 template <int kThreads, int kCols>
 __device__ void copy_rows(int thread, bfloat (*to)[kCols + 8], const bfloat* from, std::int64_t stride, int n,
                           bool vectors) {
-  constexpr int kPieces = kCols / 8;
-  const int at = thread % kPieces * 8;
+  constexpr int kPieces = kCols / 8, kRows = kThreads / kPieces;
+  const int first = thread / kPieces, at = thread % kPieces * 8;
+  const bfloat* x = from + first * stride + at;
 #pragma unroll 4
-  for (int row = thread / kPieces; row < kChunk; row += kThreads / kPieces) {
-    bfloat* piece = &to[row][at];
-    const bfloat* x = from + row * stride + at;
+  for (int row = first; row < kChunk; row += kRows, x += kRows * stride) {
     if (row >= n) {
-      *reinterpret_cast<uint4*>(piece) = uint4{};
+      *reinterpret_cast<uint4*>(&to[row][at]) = uint4{};
     } else if (vectors) {
-      copy_async<16>(piece, x);
-    } else {
-      for (int e = 0; e < 8; ++e) piece[e] = x[e];
+      copy_async<16>(&to[row][at], x);
     }
   }
+  if (vectors) return;
+#pragma unroll 1
+  for (int i = thread; i < n * kCols; i += kThreads) to[i / kCols][i % kCols] = from[i / kCols * stride + i % kCols];
 }
 
 // --- a chunk alone ---------------------------------------------------------------------------------------
@@ -162,7 +161,7 @@ __device__ float norm_factor(const bfloat* row, float scale) {
 
 // x_i . k_j for the 16 rows from 16 m on and the tiles up to the diagonal's.
 __device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int m, Tile (&sums)[kTiles]) {
-#pragma unroll
+#pragma unroll 2
   for (int step = 0; step < kSteps; ++step) {
     std::uint32_t rows[4];
     load_a(rows, &x[16 * m][16 * step], kStride);
@@ -176,40 +175,46 @@ __device__ void gram(const bfloat (*x)[kStride], const bfloat (*k)[kStride], int
   }
 }
 
-// by e^(b_i - b_j) f_j x for j <= i, else 0.
-__device__ inline float decayed(const InvertSpace& c, int i, int j, float by, float x) {
-  return j <= i ? __fmul_rn(by, __fmul_rn(expf(__fsub_rn(c.b[i], c.b[j])), __fmul_rn(c.k_factor[j], x))) : 0.0f;
+// x_ij becomes f_i e^(b_i - b_j) f_j x_ij for j <= i, else 0; f_i of rows, beta_i f_i for k k^T.
+__device__ void decay(const InvertSpace& c, int m, bool keys, Tile (&x)[kTiles]) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int i = 16 * m + 8 * half + lane / 4;
+    const float b = c.b[i], by = keys ? __fmul_rn(c.beta[i], c.k_factor[i]) : c.q_factor[i];
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      if (n > m) break;
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int j = 16 * n + e / 2 * 8 + lane % 4 * 2 + e % 2;
+        float& v = x[n][e / 2][2 * half + e % 2];
+        v = j <= i ? __fmul_rn(by, __fmul_rn(expf(__fsub_rn(b, c.b[j])), __fmul_rn(c.k_factor[j], v))) : 0.0f;
+      }
+    }
+  }
 }
 
-// A, transposed, from 16 rows of k k^T.
-__device__ void store_a(InvertSpace& c, int m, const Tile (&kk)[kTiles]) {
+// A, transposed, from 16 of its rows; on the diagonal and above there may be anything.
+__device__ void store_a(InvertSpace& c, int m, const Tile (&a)[kTiles]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
     if (n > m) break;
 #pragma unroll
     for (int e = 0; e < 8; ++e) {
-      const int i = 16 * m + e / 2 % 2 * 8 + lane / 4, j = 16 * n + e / 4 * 8 + lane % 4 * 2 + e % 2;
-      c.a[j][i] = j < i ? decayed(c, i, j, __fmul_rn(c.beta[i], c.k_factor[i]), kk[n][e / 4][e % 4]) : 0.0f;
+      c.a[16 * n + e / 4 * 8 + lane % 4 * 2 + e % 2][16 * m + e / 2 % 2 * 8 + lane / 4] = a[n][e / 4][e % 4];
     }
   }
 }
 
-// P from 16 rows of q k^T.
-__device__ void store_scores(const InvertSpace& c, int m, const Tile (&qk)[kTiles], Lower& to) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
+// 16 rows of P.
+__device__ void store_scores(int m, const Tile (&x)[kTiles], Lower& to) {
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
     if (n > m) break;
-    float2 pair[4];
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const int i = 16 * m + e / 2 * 8 + lane / 4, j = 16 * n + e % 2 * 8 + lane % 4 * 2;
-      const float by = c.q_factor[i];
-      const float(&x)[4] = qk[n][e % 2];
-      pair[e] = {decayed(c, i, j, by, x[e / 2 * 2]), decayed(c, i, j + 1, by, x[e / 2 * 2 + 1])};
-    }
-    to.set(Lower::tile(m, n), pair[0], pair[1], pair[2], pair[3]);
+    const Tile& t = x[n];
+    to.set(Lower::tile(m, n), {t[0][0], t[0][1]}, {t[1][0], t[1][1]}, {t[0][2], t[0][3]}, {t[1][2], t[1][3]});
   }
 }
 
@@ -282,15 +287,17 @@ __global__ void __launch_bounds__(kInvertThreads)
   __syncthreads();
 
   // Two warps have k k^T and A, two q k^T and P; each 16 rows with few columns and 16 with many.
+  const bool keys = warp < 2;
+#pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const int m = i == 0 ? warp % 2 : kTiles - 1 - warp % 2;
     Tile sums[kTiles] = {};
-    if (warp < 2) {
-      gram(c.k, c.k, m, sums);
+    gram(keys ? c.k : c.q, c.k, m, sums);
+    decay(c, m, keys, sums);
+    if (keys) {
       store_a(c, m, sums);
     } else {
-      gram(c.q, c.k, m, sums);
-      store_scores(c, m, sums, to.output.scores);
+      store_scores(m, sums, to.output.scores);
     }
   }
   __syncthreads();
@@ -298,9 +305,9 @@ __global__ void __launch_bounds__(kInvertThreads)
     solve_column(c, tid);
   } else {
     const int i = tid - kChunk;
-    const float decay = expf(c.b[i]), last = c.b[kChunk - 1];
-    to.output.read[i] = __fmul_rn(decay, c.q_factor[i]);
-    to.state.old[i] = __fmul_rn(__fmul_rn(c.beta[i], decay), c.k_factor[i]);
+    const float so_far = expf(c.b[i]), last = c.b[kChunk - 1];
+    to.output.read[i] = __fmul_rn(so_far, c.q_factor[i]);
+    to.state.old[i] = __fmul_rn(__fmul_rn(c.beta[i], so_far), c.k_factor[i]);
     to.state.beta[i] = c.beta[i];
     to.state.to_end[i] = __fmul_rn(expf(__fsub_rn(last, c.b[i])), c.k_factor[i]);
     if (i < 4) to.state.decay[i] = expf(last);
@@ -325,15 +332,14 @@ struct OutputStage {
   alignas(16) bfloat q[kChunk][kStride];
   alignas(16) ForOutput prepared;
 };
-// S before the chunk and X, tile after tile.
-struct Handover {
-  float4 state[kPair][kSteps][2][32];
-  float4 x[kPair][kTiles][2][32];
-};
+// Tile after tile, as 16 rows of a state lie in memory.
+using StateTiles = float4[kPair][kSteps][2][32];
+using TokenTiles = float4[kPair][kTiles][2][32];
 struct ChainSpace {
-  StateStage state[2];
-  OutputStage output[2];
-  Handover handover[2];
+  StateStage kv[2];
+  OutputStage q[2];
+  StateTiles state[3];  // before chunk c: [c % 3]; c + 1 is written while the output reads c - 1
+  TokenTiles x[2];      // of chunk c: [c % 2]
 };
 
 template <typename T>
@@ -344,7 +350,6 @@ __device__ void copy_whole(int thread, const T& from, T& to) {
   }
 }
 
-// A tile as it lies in memory, 16 rows of a state in fragments.
 __device__ inline void load_tile(const float4 (*from)[32], Tile& t) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
@@ -394,24 +399,30 @@ __device__ inline void multiply_lower(Tile (&y)[kTiles], const Fragment (&x)[kTi
   }
 }
 
-// y += S x for all tokens, for 16 keys of S.
-__device__ inline void multiply_state(Tile (&y)[kTiles], const Tile& s, const bfloat (*x)[kStride], int step) {
-  Fragment f;
-  f.set(s);
-  std::uint32_t b[kTiles][4];
+// y += S x for all tokens. Loops are unrolled no further than they must: instructions come from a cache, too.
+__device__ inline void multiply_state(Tile (&y)[kTiles], const float4 (*s)[2][32], const bfloat (*x)[kStride]) {
+#pragma unroll 2
+  for (int step = 0; step < kSteps; ++step) {
+    Tile t;
+    Fragment f;
+    load_tile(s[step], t);
+    f.set(t);
+    std::uint32_t b[kTiles][4];
 #pragma unroll
-  for (int n = 0; n < kTiles; ++n) load_b(b[n], &x[16 * n][16 * step], kStride);
+    for (int n = 0; n < kTiles; ++n) load_b(b[n], &x[16 * n][16 * step], kStride);
 #pragma unroll
-  for (int p = kParts - 1; p >= 0; --p) {
+    for (int p = kParts - 1; p >= 0; --p) {
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) multiply_tile(y[n], f.part[p], b[n]);
+      for (int n = 0; n < kTiles; ++n) multiply_tile(y[n], f.part[p], b[n]);
+    }
   }
 }
 
-// S <- decay S + x k. The sum is taken apart, since an MMA truncates what it adds to; 64 keys at a time.
-__device__ inline void update(Tile (&s)[kSteps], float decay, const Fragment (&x)[kTiles], const bfloat (*k)[kStride]) {
+// to = decay S + x k. The sum is taken apart, since an MMA truncates what it adds to; 64 keys at a time.
+__device__ inline void update(const float4 (*s)[2][32], float4 (*to)[2][32], float decay, const Fragment (&x)[kTiles],
+                              const bfloat (*k)[kStride]) {
   constexpr int kAtOnce = 4;
-#pragma unroll
+#pragma unroll 1
   for (int step = 0; step < kSteps; step += kAtOnce) {
     Tile sum[kAtOnce] = {};
 #pragma unroll
@@ -426,23 +437,22 @@ __device__ inline void update(Tile (&s)[kSteps], float decay, const Fragment (&x
       }
     }
 #pragma unroll
-    for (int i = 0; i < 8 * kAtOnce; ++i) {
-      float& x_i = s[step + i / 8][i / 4 % 2][i % 4];
-      x_i = __fmaf_rn(decay, x_i, sum[i / 8][i / 4 % 2][i % 4]);
+    for (int i = 0; i < kAtOnce; ++i) {
+      Tile t;
+      load_tile(s[step + i], t);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) t[e / 4][e % 4] = __fmaf_rn(decay, t[e / 4][e % 4], sum[i][e / 4][e % 4]);
+      store_tile(to[step + i], t);
     }
   }
 }
 
-// A chunk's X, and the state after it.
-__device__ inline void advance(Tile (&s)[kSteps], const StateStage& c, int pair, Handover& to) {
+// A chunk's X, and the state after it, for 16 values.
+__device__ inline void advance(const StateStage& c, int pair, const StateTiles& s, StateTiles& next, TokenTiles& to) {
   const ForState& p = c.prepared;
   Tile x[kTiles] = {};
   Fragment f[kTiles];
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    store_tile(to.state[pair][step], s[step]);
-    multiply_state(x, s[step], c.k, step);
-  }
+  multiply_state(x, s[pair], c.k);
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
     std::uint32_t v[4];
@@ -459,28 +469,24 @@ __device__ inline void advance(Tile (&s)[kSteps], const StateStage& c, int pair,
   multiply_lower(x, f, p.solve);
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
-    store_tile(to.x[pair][n], x[n]);
+    store_tile(to[pair][n], x[n]);
     scale_columns(x[n], p.to_end, n);
     f[n].set(x[n]);
   }
-  update(s, p.decay[0], f, c.k);
+  update(s[pair], next[pair], p.decay[0], f, c.k);
 }
 
 // o for 16 values, a column a token.
-__device__ inline void output(Tile (&o)[kTiles], const OutputStage& c, int pair, const Handover& from) {
-#pragma unroll
-  for (int step = 0; step < kSteps; ++step) {
-    Tile s;
-    load_tile(from.state[pair][step], s);
-    multiply_state(o, s, c.q, step);
-  }
+__device__ inline void output(Tile (&o)[kTiles], const OutputStage& c, int pair, const StateTiles& s,
+                              const TokenTiles& x) {
+  multiply_state(o, s[pair], c.q);
   Fragment f[kTiles];
 #pragma unroll
   for (int n = 0; n < kTiles; ++n) {
     scale_columns(o[n], c.prepared.read, n);
-    Tile x;
-    load_tile(from.x[pair][n], x);
-    f[n].set(x);
+    Tile t;
+    load_tile(x[pair][n], t);
+    f[n].set(t);
   }
   multiply_lower(o, f, c.prepared.scores);
 }
@@ -531,46 +537,46 @@ __global__ void __launch_bounds__(kChainThreads)
   ChainSpace& c = *reinterpret_cast<ChainSpace*>(shared);
   const int team = static_cast<int>(threadIdx.x) / kTeam, pair = static_cast<int>(threadIdx.x) % kTeam / 32;
   const int h = static_cast<int>(blockIdx.x), first_value = static_cast<int>(blockIdx.y) * kValues;
-  const int value = first_value + 16 * pair;
+  const int value = first_value + 16 * pair, lane = static_cast<int>(threadIdx.x) % 32;
   const Source source{a, scratch, static_cast<int>(threadIdx.x) - 2 * kTeam, h, first_value, first_token, vectors};
 
   // All but T and P is older than the kernel before.
   auto* const tiles = reinterpret_cast<float4(*)[2][32]>(a.state + (std::int64_t{h} * kGdnDim + value) * kGdnDim);
-  Tile s[kSteps];
   if (team == 0) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) load_tile(tiles[step], s[step]);
+    for (int i = 0; i < 2 * kSteps; ++i) c.state[0][pair][i / 2][i % 2][lane] = tiles[i / 2][i % 2][lane];
   } else if (team > 1) {
-    source.copy_kv(0, c.state[0]);
+    source.copy_kv(0, c.kv[0]);
   }
   wait_for_predecessor();
   let_successor_start();
-  if (team > 1) copy_whole(source.thread, source.prepared(0).state, c.state[0].prepared);
+  if (team > 1) copy_whole(source.thread, source.prepared(0).state, c.kv[0].prepared);
 
+#pragma unroll 1
   for (int chunk = 0; chunk <= chunks; ++chunk) {
     wait_for_copies();
     __syncthreads();
     if (team == 0) {
-      if (chunk < chunks) advance(s, c.state[chunk % 2], pair, c.handover[chunk % 2]);
+      if (chunk < chunks) advance(c.kv[chunk % 2], pair, c.state[chunk % 3], c.state[(chunk + 1) % 3], c.x[chunk % 2]);
     } else if (team == 1) {
       if (chunk == 0) continue;
       const int done = chunk - 1;
       Tile o[kTiles] = {};
-      output(o, c.output[done % 2], pair, c.handover[done % 2]);
+      output(o, c.q[done % 2], pair, c.state[done % 3], c.x[done % 2]);
       store_out(o, a.out.row(source.begin(done)) + std::int64_t{h} * kGdnDim + value, a.out.stride, source.tokens(done),
                 pairs);
     } else {
       if (chunk + 1 < chunks) {
-        StateStage& to = c.state[(chunk + 1) % 2];
+        StateStage& to = c.kv[(chunk + 1) % 2];
         source.copy_kv(chunk + 1, to);
         copy_whole(source.thread, source.prepared(chunk + 1).state, to.prepared);
       }
-      if (chunk < chunks) source.copy(chunk, c.output[chunk % 2]);
+      if (chunk < chunks) source.copy(chunk, c.q[chunk % 2]);
     }
   }
   if (team == 0) {
 #pragma unroll
-    for (int step = 0; step < kSteps; ++step) store_tile(tiles[step], s[step]);
+    for (int i = 0; i < 2 * kSteps; ++i) tiles[i / 2][i % 2][lane] = c.state[chunks % 3][pair][i / 2][i % 2][lane];
   }
 }
 
