@@ -32,7 +32,7 @@ float highest(const float* x, std::int64_t V) {
   return top;
 }
 
-std::int64_t first_place(const float* x, std::int64_t V, float value) {
+std::int64_t first_place(const float* x, float value) {
   if (!(value > -std::numeric_limits<float>::infinity())) return 0;
   std::int64_t v = 0;
   while (x[v] != value) ++v;
@@ -162,7 +162,7 @@ Sampled sample_row(const Sample& a, std::int64_t t, float* scratch) {
   const float* p = penalties ? scratch : l;
 
   const float best = highest(p, V), top = penalties ? highest(l, V) : best;
-  auto token = static_cast<std::int32_t>(first_place(p, V, best));
+  auto token = static_cast<std::int32_t>(first_place(p, best));
   if (s.temperature > 0 && best - best == 0) token = draw(p, V, best, s, a.position[t], scratch);
   return {token, l[token] - top - std::log(sum_of_exp(l, V, top))};
 }
