@@ -12,8 +12,8 @@ namespace quire {
 struct OpCall {
   std::string op{};     // "linear"
   std::string shape{};  // "32 x 2560 -> 9216"
-  double bytes = 0;   // read or written by any way of doing it: each operand once, weights and caches once
-  double flop = 0;    // of products; the rest is small
+  double bytes = 0;     // read or written by any way of doing it: each operand once, weights and caches once
+  double flop = 0;      // of products; the rest is small
 };
 
 struct OpTrace {
