@@ -183,7 +183,6 @@ std::vector<OpTime> time_operations(Bench& bench, int batch, std::int64_t contex
     ++sum->calls;
     sum->seconds += median(seconds[i]);
   }
-  // The largest gap between what it takes and what its bytes take comes first.
   return sums;
 }
 
@@ -191,6 +190,7 @@ double floor_of(const OpTime& t, double bandwidth) {
   return t.calls * t.call.bytes / bandwidth;
 }
 
+// The largest gap between what an operation takes and what its bytes take comes first.
 Json explain(Bench& bench, const StepTime& step, double bandwidth) {
   std::vector<OpTime> times = time_operations(bench, step.batch, step.context);
   std::sort(times.begin(), times.end(), [&](const OpTime& a, const OpTime& b) {

@@ -1,6 +1,6 @@
 #include "model/step.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "core/error.h"
 
@@ -10,15 +10,23 @@ StepArrays::StepArrays(const Backend& backend, std::int64_t max_rows, int max_re
     : backend_(backend), max_rows_(max_rows), max_requests_(max_requests) {
   const std::int64_t R = max_requests, T = max_rows;
   const std::int64_t sizes[kParts] = {R + 1, R, R, R, R, T, 3 * T, T, T, T, T};
-  memory_ =
-      Memory(backend, static_cast<std::size_t>(std::accumulate(sizes, sizes + kParts, std::int64_t{0})) *
-                          sizeof(std::int32_t));
-  std::int32_t* at = memory_.as<std::int32_t>();
-  for (int i = 0; i < kParts; ++i) part_[i] = at, at += sizes[i];
+  begin_[0] = 0;
+  for (int i = 0; i < kParts; ++i) begin_[i + 1] = begin_[i] + sizes[i];
+  host_.resize(static_cast<std::size_t>(begin_[kParts]));
+  memory_ = Memory(backend, host_.size() * sizeof(std::int32_t));
+  for (int i = 0; i < kParts; ++i) part_[i] = memory_.as<std::int32_t>() + begin_[i];
 }
 
-void StepArrays::send(Stream& stream, Part part, std::span<const std::int32_t> values) {
-  backend_.upload(stream, part_[part], values.data(), values.size_bytes());
+void StepArrays::set(Part part, std::span<const std::int32_t> values) {
+  QUIRE_CHECK(std::ssize(values) <= begin_[part + 1] - begin_[part], "{} values in part {} of a step",
+              values.size(), static_cast<int>(part));
+  std::copy(values.begin(), values.end(), host_.begin() + begin_[part]);
+}
+
+void StepArrays::send(Stream& stream, Part first, Part last) {
+  const std::int64_t count = begin_[last + 1] - begin_[first];
+  backend_.upload(stream, part_[first], host_.data() + begin_[first],
+                  static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
 
 Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& states, int slot,
@@ -30,16 +38,17 @@ Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& stat
   std::vector<std::int32_t> positions, kv_rows;
   for (const auto& axis : position) positions.insert(positions.end(), axis.begin(), axis.end());
   for (std::int64_t t = 0; t < T; ++t) kv_rows.push_back(kv.row(slot, start + t));
-  send(stream, kFirstRow, std::vector<std::int32_t>{0, static_cast<std::int32_t>(T)});
-  send(stream, kSlot, std::vector<std::int32_t>{slot});
-  send(stream, kStart, std::vector<std::int32_t>{static_cast<std::int32_t>(start)});
-  send(stream, kIds, tokens);
-  send(stream, kPosition, positions);
-  send(stream, kKvRow, kv_rows);
-  send(stream, kImageRows, image_rows);
+  set(kFirstRow, std::vector<std::int32_t>{0, static_cast<std::int32_t>(T)});
+  set(kSlot, std::vector<std::int32_t>{slot});
+  set(kStart, std::vector<std::int32_t>{static_cast<std::int32_t>(start)});
+  set(kIds, tokens);
+  set(kPosition, positions);
+  set(kKvRow, kv_rows);
+  set(kImageRows, image_rows);
   // Of the last row alone a token is drawn.
-  send(stream, kRowSlot, std::vector<std::int32_t>{slot});
-  send(stream, kNext, std::vector<std::int32_t>{static_cast<std::int32_t>(start + T)});
+  set(kRowSlot, std::vector<std::int32_t>{slot});
+  set(kNext, std::vector<std::int32_t>{static_cast<std::int32_t>(start + T)});
+  send(stream, kFirstRow, kImageRows);
   return {.path = Path::prefill,
           .ids = {part_[kIds], tokens.size()},
           .position = part_[kPosition],
@@ -64,8 +73,9 @@ void StepArrays::set_batch(Stream& stream, std::span<const int> slots, int windo
   for (int r = 0; r < max_requests_; ++r)
     first_row.push_back(first_row.back() + (r < static_cast<int>(slots.size()) ? window : 0));
   QUIRE_CHECK(first_row.back() <= max_rows_, "a step of {} rows, room for {}", first_row.back(), max_rows_);
-  send(stream, kFirstRow, first_row);
-  send(stream, kSlot, slot);
+  set(kFirstRow, first_row);
+  set(kSlot, slot);
+  send(stream, kFirstRow, kSlot);
 }
 
 StepArrays::Window StepArrays::window(const KvPool& kv, const StateSlots& states, const std::int32_t* drafts,

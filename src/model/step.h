@@ -45,7 +45,7 @@ struct Step {
   const Probe* probe = nullptr;
 };
 
-// The memory of a step's arrays. One packed block: the host's part of a step is one copy.
+// The memory of a step's arrays, one packed block: what the host says of a step is one copy.
 class StepArrays {
  public:
   StepArrays(const Backend& backend, std::int64_t max_rows, int max_requests);
@@ -86,13 +86,16 @@ class StepArrays {
     kImageRows,
     kParts
   };
-  void send(Stream& stream, Part part, std::span<const std::int32_t> values);
+  void set(Part part, std::span<const std::int32_t> values);
+  void send(Stream& stream, Part first, Part last);  // everything from one part to another, as set
 
   const Backend& backend_;
   std::int64_t max_rows_;
   int max_requests_;
+  std::vector<std::int32_t> host_;  // what `memory_` is given
   Memory memory_;
-  std::int32_t* part_[kParts];
+  std::int64_t begin_[kParts + 1];  // of each part in both
+  std::int32_t* part_[kParts];      // in memory_
 };
 
 }  // namespace quire
