@@ -399,37 +399,38 @@ VisionWeights bind_vision(Binder& b, const VisionConfig& c) {
   return w;
 }
 
+// Memory with the weights that `bind` takes through a store: it runs once to count them, once to place them.
+template <typename Bind>
+Memory place_all(const Backend& backend, Stream& stream, const LoadProgress& progress, Bind bind) {
+  WeightStore counted(backend);
+  bind(counted);
+  Memory memory(backend, counted.used());
+  WeightStore store(backend, stream, memory, progress);
+  bind(store);
+  return memory;
+}
+
 }  // namespace
 
 ModelWeights::ModelWeights(const std::filesystem::path& directory, const ModelConfig& config,
                            const Backend& backend, Stream& stream, const LoadProgress& progress)
     : checkpoint_(directory) {
-  const auto bind = [&](WeightStore& store) {
+  memory_ = place_all(backend, stream, progress, [&](WeightStore& store) {
     CheckpointBinder binder(*checkpoint_, directory.string(), store);
     text = bind_text(binder, config);
     vision = bind_vision(binder, config.vision);
     binder.finish();
     parameters_ = binder.elements();
-  };
-  WeightStore counted(backend);
-  bind(counted);
-  memory_ = Memory(backend, counted.used());
-  WeightStore store(backend, stream, memory_, progress);
-  bind(store);
+  });
 }
 
 ModelWeights::ModelWeights(Random random, const ModelConfig& config, const Backend& backend, Stream& stream) {
-  const auto bind = [&](WeightStore& store) {
+  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
     RandomBinder binder(random.seed, config.tie_word_embeddings, store);
     text = bind_text(binder, config);
     vision = bind_vision(binder, config.vision);
     parameters_ = binder.elements();
-  };
-  WeightStore counted(backend);
-  bind(counted);
-  memory_ = Memory(backend, counted.used());
-  WeightStore store(backend, stream, memory_, {});
-  bind(store);
+  });
 }
 
 }  // namespace quire
