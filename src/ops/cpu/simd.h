@@ -275,13 +275,11 @@ Vf round_to(Vf x) {
   }
 }
 
-// e^x within 2 ulp; 0 below -87.3 (no subnormals), infinity above 88.3. Cody-Waite reduction, degree-6
-// polynomial on
-// [-ln2/2, ln2/2] (Taylor coefficients nudged to minimax).
-inline Vf exp(Vf x) {
-  const Vf clamped = max(set1(-87.33654f), min(set1(88.37626f), x));
-  const Vf n = round_to_int(mul(clamped, set1(1.44269504f)));
-  Vf r = fnma(n, set1(0.693145752f), clamped);
+// e^x within 2 ulp for x in [-87.3, 88.3]. Cody-Waite reduction, degree-6 polynomial on [-ln2/2, ln2/2]
+// (Taylor coefficients nudged to minimax).
+inline Vf exp_in_range(Vf x) {
+  const Vf n = round_to_int(mul(x, set1(1.44269504f)));
+  Vf r = fnma(n, set1(0.693145752f), x);
   r = fnma(n, set1(1.42860677e-6f), r);
   Vf p = set1(1.38888894e-3f);
   p = fma(p, r, set1(8.33333377e-3f));
@@ -290,7 +288,12 @@ inline Vf exp(Vf x) {
   p = fma(p, r, set1(0.5f));
   p = fma(p, r, set1(1.0f));
   p = fma(p, r, set1(1.0f));
-  const Vf y = scale_by_power_of_two(p, n);
+  return scale_by_power_of_two(p, n);
+}
+
+// e^x; 0 below -87.3 (no subnormals), infinity above 88.3.
+inline Vf exp(Vf x) {
+  const Vf y = exp_in_range(max(set1(-87.33654f), min(set1(88.37626f), x)));
   const Vf or_infinity =
       negative_or(sub(set1(88.37626f), x), set1(std::numeric_limits<float>::infinity()), y);
   return negative_or(sub(x, set1(-87.33654f)), zero(), or_infinity);

@@ -50,18 +50,7 @@ float sum_of_exp(const float* x, std::int64_t V, float top) {
 
 // `ratio` of sample_ref.cpp, operation by operation.
 Vf ratio(Vf x) {
-  const Vf clamped = max(x, set1(-28.0f));  // a NaN becomes -28 too
-  const Vf n = round_to_int(mul(clamped, set1(1.44269504f)));
-  Vf r = fnma(n, set1(0.693145752f), clamped);
-  r = fnma(n, set1(1.42860677e-6f), r);
-  Vf p = set1(1.38888894e-3f);
-  p = fma(p, r, set1(8.33333377e-3f));
-  p = fma(p, r, set1(4.16666642e-2f));
-  p = fma(p, r, set1(1.66666671e-1f));
-  p = fma(p, r, set1(0.5f));
-  p = fma(p, r, set1(1.0f));
-  p = fma(p, r, set1(1.0f));
-  const Vf y = scale_by_power_of_two(p, n);
+  const Vf y = exp_in_range(max(x, set1(-28.0f)));           // a NaN becomes -28 too
   return negative_or(sub(y, set1(kLeastRatio)), zero(), y);  // e^-28 is below it
 }
 
