@@ -84,15 +84,14 @@ std::string_view to_string(FinishReason reason);
 
 // How tokens are chosen. In this order: penalties, temperature, top_k, min_p, top_p.
 struct Sampling {
-  double temperature = 0;  // 0: always the likeliest token
-  int top_k = 0;           // only the k likeliest; 0: all
-  double top_p = 1;        // only the likeliest that make up this share
-  double min_p = 0;        // only those with this share of the likeliest one's probability
-  double repetition_penalty =
-      1;  // divides positive logits of what prompt or output hold already (transformers)
-  double presence_penalty = 0;   // subtracted from logits of what the output holds already (OpenAI)
-  double frequency_penalty = 0;  // the same, times its count in the output
-  std::uint64_t seed = 0;        // the same seed gives the same text
+  double temperature = 0;         // 0: always the likeliest token
+  int top_k = 0;                  // only the k likeliest; 0: all
+  double top_p = 1;               // only the likeliest that make up this share
+  double min_p = 0;               // only those with this share of the likeliest one's probability
+  double repetition_penalty = 1;  // on what prompt or output hold already, as in transformers
+  double presence_penalty = 0;    // subtracted from logits of what the output holds already (OpenAI)
+  double frequency_penalty = 0;   // the same, times its count in the output
+  std::uint64_t seed = 0;         // the same seed gives the same text
 };
 
 struct Request {

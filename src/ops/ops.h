@@ -182,9 +182,10 @@ struct GdnPrefill {
 inline constexpr int kGdnBlock = 32;
 inline constexpr int kMostWindow = 16;                        // rows of a request in one step
 inline constexpr int kGdnRing = kGdnBlock + 2 * kMostWindow;  // rows of the ring of records
+// Rows of the ring of inputs, for W taps.
 constexpr int gdn_conv_rows(int taps) {
   return taps + kMostWindow;
-}  // rows of the ring of inputs (W taps)
+}
 
 // What every slot keeps in one Gated-DeltaNet layer. Generated token t has ring row t mod kGdnRing and
 // convolution row (t + W - 1) mod gdn_conv_rows(W); the last W-1 tokens of the prompt count as t = -(W-1) ..
@@ -208,9 +209,9 @@ struct GdnWindow {
   GdnSlots slots;
   Requests requests;
   const std::int32_t* generated = nullptr;  // [R]: t of the request's first row
-  const std::int32_t* previous =
-      nullptr;  // [R]: t of the first row of its step before; its block has the checkpoint
-  Rows out;     // [T, Hv Ev]
+  // [R]: t of the first row of its step before; the checkpoint is that of this token's block.
+  const std::int32_t* previous = nullptr;
+  Rows out;  // [T, Hv Ev]
 };
 
 struct VisionAttention {

@@ -35,8 +35,8 @@ struct Grid {
   bool alone = false;    // starts when everything before it is complete: the first kernel of a step
 };
 
-// Launches a kernel whose every thread calls wait_for_predecessor() before it touches anything but weights. With
-// dependent launch it may start beside the tail of the kernel before, and hides its own start so.
+// Launches a kernel that keeps the rule of wait_for_predecessor() (common.cuh). With dependent launch it may start beside
+// the tail of the kernel before, and hides its own start so.
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& s, const char* op, const Grid& grid, void (*kernel)(Parameters...), Arguments... arguments) {
   if (grid.shared > 48 * 1024) {

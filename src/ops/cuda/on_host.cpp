@@ -242,18 +242,14 @@ void gdn_window(Stream& s, const GdnWindow& a) {
   check_gdn_window(a);
   check_gdn_requests(a);
   Staged stage(s);
-  const auto array = [&](const std::int32_t* x, std::int32_t n) {
-    return stage(std::span(x, static_cast<std::size_t>(n))).data();
-  };
   GdnWindow d = a;
   d.qkv = stage(a.qkv), d.z = stage(a.z), d.a = stage(a.a), d.b = stage(a.b);
   d.conv1d = stage(a.conv1d), d.A_log = stage(a.A_log), d.dt_bias = stage(a.dt_bias), d.norm = stage(a.norm);
   d.slots = {stage(a.slots.state), stage(a.slots.conv), stage(a.slots.ring_k), stage(a.slots.ring_u),
              stage(a.slots.ring_g)};
-  d.requests.first_row = array(a.requests.first_row, a.requests.count + 1);
-  d.requests.slot = array(a.requests.slot, a.requests.count);
-  d.generated = array(a.generated, a.requests.count);
-  d.previous = array(a.previous, a.requests.count);
+  d.requests = stage(a.requests);
+  d.generated = stage(a.generated, a.requests.count);
+  d.previous = stage(a.previous, a.requests.count);
   d.out = stage(a.out);
   ops()->gdn_window(stage.stream, d);
   stage.finish();
