@@ -1,0 +1,259 @@
+"""Trains a DFlash drafter for a model, on pages drawn as it goes, and measures it.
+
+    python train/drafter.py --target DIR --to DIR --minutes 10 --measure 100
+    torchrun --nproc-per-node 2 train/drafter.py ...       # one process for each GPU
+
+The target is frozen. It reads the page and the text that stands on it, as if it had written that
+text itself; blocks start at random tokens of the text, and each row of a block learns the token at
+its place. With --written DIR the texts are the target's own: pages NAME.png in DIR, with records
+that `quire parse --format json -o DIR DIR` writes of them.
+
+The drafter is written as published ones are (config.json, model.safetensors in bf16), every few
+minutes and at the end, beside `curve.jsonl`. --measure N decodes N held-out pages with the result,
+by drafting and verifying; with --minutes 0 it measures the drafter in --to.
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from network import checkpoint, dflash
+from network.data import Packer, Sizes, Text
+from network.dflash import Blocks, Drafter
+from network.model import Batch, Model, compiled, linear
+from network.optim import Optimizer, schedule
+from network.speculate import measure
+from pages import Pages
+from target import HELD_OUT_SEED, Draw
+
+GAMMA = 7.0  # row r weighs exp(-(r - 1) / GAMMA): a wrong row makes those after it useless
+MEASURED_PIXELS = (350_000, 1_048_576)
+SAVE_MINUTES, LOG_STEPS = 4, 20
+
+
+class Written:
+    """Pages with the texts that the target wrote of them."""
+
+    def __init__(self, folder: Path):
+        self.pages = []
+        for record in sorted(folder.glob("*.json")):
+            page = json.loads(record.read_text(encoding="utf-8"))["pages"][0]
+            if page["status"] == "ok":
+                self.pages.append((record.with_suffix(".png"), page["text"]))
+        if not self.pages:
+            raise SystemExit(f"{folder}: no page with status ok; expected NAME.png and the "
+                             "NAME.json that `quire parse --format json` writes of it")
+        random.Random(0).shuffle(self.pages)
+
+    def __call__(self, number: int) -> tuple[np.ndarray, str]:
+        path, markdown = self.pages[number % len(self.pages)]
+        image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
+        if image is None or image.shape[0] % 32 or image.shape[1] % 32:
+            raise SystemExit(f"{path}: expected a picture whose sides are multiples of 32 pixels")
+        return image, markdown
+
+
+class Repeated:
+    """The first `count` pages again and again."""
+
+    def __init__(self, draw: Draw, count: int):
+        self.draw, self.count = draw, count
+
+    def __call__(self, number: int) -> tuple[np.ndarray, str]:
+        return self.draw(number % self.count)
+
+
+def draw_blocks(batch: Batch, count: int, size: int) -> tuple[Blocks, Tensor]:
+    """`count` blocks at random tokens of the responses, in ascending order; no token twice.
+    -> targets [A, B - 1]: the token of each row from 1 on, -1 where the text has ended."""
+    tokens = batch.ids.shape[0]
+    following = torch.full((tokens + size,), -1, device=batch.ids.device)  # the token after a row
+    following[batch.label_rows.where(batch.labels >= 0, -1)] = batch.labels
+    is_response = torch.zeros(tokens, dtype=torch.bool, device=batch.ids.device)
+    is_response[1:] = (following[:tokens - 1] >= 0) & (following[1:tokens] >= 0)
+    score = torch.rand(tokens, device=batch.ids.device) + is_response
+    anchors = score.topk(count).indices.sort().values  # a batch of few tokens fills up with others
+    page = torch.searchsorted(batch.starts, anchors.int(), right=True) - 1
+    rows = anchors[:, None] + torch.arange(size - 1, device=anchors.device)
+    targets = following[rows]
+    known = (targets >= 0).long().cumprod(1).bool() & is_response[anchors][:, None]
+    return Blocks(anchors, batch.starts[page].long(), size), targets.where(known, -1)
+
+
+@compiled
+def block_loss(hidden, head, targets, weights):
+    """hidden [A, B - 1, D] -> weighted cross entropy (nats a target), and the sum over blocks of
+    how many guesses are right before the first wrong one."""
+    logits = linear(hidden, head).float()
+    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1,
+                             reduction="none").view_as(targets)
+    right = (logits.argmax(-1) == targets).long().cumprod(1).sum()
+    return (losses * weights).sum() / (targets >= 0).sum(), right
+
+
+def step_loss(drafter: Drafter, target: Model, batch: Batch, count: int, dtype=torch.bfloat16
+              ) -> tuple[Tensor, Tensor]:
+    """-> loss, and tokens a step of a decoder that came to these anchors, bonus included."""
+    with torch.no_grad():
+        _, features = target.hidden(batch, drafter.taps, dtype)
+    blocks, targets = draw_blocks(batch, count, drafter.block)
+    hidden = drafter(features, batch.offsets, batch.ids, target.language_model.embed_tokens.weight,
+                     blocks)
+    places = torch.arange(drafter.block - 1, device=hidden.device)
+    loss, right = block_loss(hidden[:, 1:], target.head, targets, (-places / GAMMA).exp())
+    return loss, 1 + right / (targets[:, 0] >= 0).sum()
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--target", type=Path, required=True, help="the model to draft for")
+    add("--to", type=Path, required=True, help="the drafter's directory")
+    add("--from", dest="source", type=Path, help="go on from this drafter")
+    add("--data", type=Path, default=Path(__file__).parent / "data")
+    add("--minutes", type=float, default=0, help="training time after the first step")
+    add("--measure", type=int, default=0, metavar="N", help="decode N held-out pages")
+    add("--written", type=Path, metavar="DIR", help="train on the target's own texts")
+    add("--overfit", type=int, metavar="N", help="train on the first N pages only")
+    add("--first", type=int, default=500_000_000, help="number of the first page")
+    add("--layers", type=int, default=3, help="of a new drafter (default: %(default)s)")
+    add("--blocks", type=int, default=4096, help="of a batch, a multiple of 8 (%(default)s)")
+    add("--tokens", type=int, default=Sizes.tokens, help="of a batch and GPU (%(default)s)")
+    add("--lr", type=float, default=1.0, help="times the usual learning rates")
+    add("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1),
+        help="processes that draw pages, for each GPU")
+    args = parser.parse_args()
+    if args.minutes == 0 and args.measure == 0:
+        parser.error("nothing to do: give --minutes M, --measure N or both")
+    return args
+
+
+def open_drafter(args: argparse.Namespace) -> Drafter:
+    source = args.source if args.minutes else args.to
+    if source:
+        drafter = dflash.load(source)
+    else:
+        target = checkpoint.config_of(args.target)
+        mask = Text(args.target).tokenizer.token_to_id("<|mask|>")
+        if mask is None:
+            raise SystemExit(f"{args.target}/tokenizer.json: has no token <|mask|>; a drafter "
+                             "needs a token that no text contains")
+        drafter = Drafter(dflash.make_config(target, mask, args.layers))
+        drafter.initialise()
+    return drafter
+
+
+def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
+          rank: int, world: int) -> None:
+    optimizer = Optimizer(drafter)
+    torch.manual_seed(rank)
+    curve = open(args.to / "curve.jsonl", "a") if rank == 0 else None
+    step, waited, done = 0, 0.0, 0.0
+    batch = next(loader)
+    start = mark = saved = time.time()
+    while done < 1:
+        loss, tokens_a_step = step_loss(drafter, target, batch.to(device), args.blocks)
+        loss.backward()
+        before = time.time()
+        batch = next(loader)  # while the GPU works
+        waited += time.time() - before
+        optimizer.step(args.lr * schedule(step, done))
+        step += 1
+        if step == 1:
+            loss.item()
+            print(f"first step after {time.time() - start:.0f} s", flush=True)
+            start = mark = saved = time.time()  # compilation is not training
+        done = (time.time() - start) / (60 * args.minutes)
+        if world > 1 and step % LOG_STEPS == 0:  # all stop at the same step
+            shared = torch.tensor(done, device=device)
+            dist.broadcast(shared, 0)
+            done = shared.item()
+        elif world > 1:
+            done = min(done, 0.999)
+        if rank == 0 and (step % LOG_STEPS == 0 or done >= 1):
+            now = time.time()
+            row = dict(step=step, minutes=round((now - start) / 60, 2), loss=round(loss.item(), 4),
+                       tokens_a_step=round(tokens_a_step.item(), 3),
+                       blocks_per_second=round(LOG_STEPS * world * args.blocks / (now - mark)),
+                       waiting=round(waited / (now - mark), 2))
+            print(json.dumps(row), flush=True)
+            print(json.dumps(row), file=curve, flush=True)
+            waited, mark = 0.0, now
+            if now - saved > 60 * SAVE_MINUTES:
+                dflash.save(drafter, args.to)
+                saved = now
+    if rank == 0:
+        dflash.save(drafter, args.to)
+
+
+def measure_held_out(args: argparse.Namespace, drafter: Drafter, target: Model, sizes: Sizes,
+                     device: str) -> None:
+    pages = Pages(args.data, "held_out")
+    drawn = (pages.draw(HELD_OUT_SEED + i, MEASURED_PIXELS) for i in range(args.measure))
+    start = time.time()
+    figures = measure(target, drafter, ((page.image, page.markdown) for page in drawn),
+                      Text(args.target), sizes, device)
+    row = asdict(figures) | dict(acceptance_length=round(figures.acceptance_length, 3),
+                                 seconds=round(time.time() - start, 1))
+    print(f"{figures.pages} pages, {figures.tokens} tokens in {figures.steps} steps: acceptance "
+          f"length {figures.acceptance_length:.2f} of {drafter.block}")
+    print("steps that accepted draft 1, 2, ...: "
+          + " ".join(f"{share:.2f}" for share in figures.by_position()))
+    print(f"{figures.other} tokens differ from plain greedy decoding, by at most "
+          f"{figures.other_gap:.3g} logits; {figures.cut} pages ran out of room; "
+          f"{row['seconds']} s")
+    (args.to / "acceptance.json").write_text(json.dumps(row, indent=1) + "\n")
+
+
+def main() -> None:
+    args = arguments()
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    device = "cpu"
+    if torch.cuda.is_available():
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        torch.cuda.set_device(device)
+    if world > 1:
+        dist.init_process_group("nccl" if device != "cpu" else "gloo")
+
+    loader = None
+    sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
+    if args.minutes:  # its processes are forked before this one touches the GPU
+        draw = Written(args.written) if args.written else \
+            Draw(args.data, "train", multiprocessing.Value("d", 1.0))
+        if args.overfit:
+            draw = Repeated(draw, args.overfit)
+        packer = Packer(draw, Text(args.target), sizes, args.first, rank, world)
+        loader = iter(torch.utils.data.DataLoader(
+            packer, batch_size=None, num_workers=args.workers, prefetch_factor=2,
+            pin_memory=device != "cpu"))
+
+    torch.manual_seed(0)
+    target = checkpoint.load(args.target).to(device).requires_grad_(False)
+    drafter = open_drafter(args).to(device)
+    if loader is not None:
+        if rank == 0:
+            args.to.mkdir(parents=True, exist_ok=True)
+            count = sum(p.numel() for p in drafter.parameters())
+            print(f"{count / 1e6:.2f} M parameters, features of layers {drafter.taps}, {world} "
+                  f"process(es), {args.blocks} blocks a batch", flush=True)
+        train(args, drafter, target, loader, device, rank, world)
+    if args.measure and rank == 0:
+        measure_held_out(args, drafter, target, sizes, device)
+    if world > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,201 @@
+"""Trains quire-mini on pages drawn as it goes.
+
+    python train/target.py --from DIR --to DIR --minutes 28 [--part 0:1]
+    torchrun --nproc-per-node 2 train/target.py ...       # one process for each GPU
+
+DIR are model directories as published: bf16 weights in, bf16 weights out, every few minutes and at
+the end, beside `curve.jsonl`. The optimizer starts fresh with a short warm-up, so a run can be cut in
+parts: --part says which part of the curriculum (small crops first, whole pages last) this run is.
+`--from` may hold only config.json and tokenizer files: then the model starts new.
+"""
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from network import checkpoint
+from network.data import Packer, PageBuffer, Sizes, Text
+from network.model import Batch, Model
+from network.optim import Optimizer, schedule
+from pages import Pages
+
+HELD_OUT_SEED = 10 ** 9
+SMALL, MEDIUM, LARGE = (50_000, 350_000), (350_000, 950_000), (950_000, 2_097_152)  # pixels
+SAVE_MINUTES, LOG_STEPS = 4, 20
+
+
+def shares(progress: float) -> tuple[float, float, float]:
+    """Of the pages, how many are small, medium and large at this point of the curriculum."""
+    if progress < 0.12:
+        return 1, 0, 0
+    if progress < 0.4:
+        return 0.6, 0.3, 0.1
+    return 0.45, 0.3, 0.25
+
+
+class Draw:
+    """Page number to page; called in the loader's processes."""
+
+    def __init__(self, folder: Path, split: str, progress):
+        self.pages, self.progress = Pages(folder, split), progress
+
+    def __call__(self, number: int) -> tuple[np.ndarray, str] | None:
+        r = random.Random(number)
+        pixels = r.choices((SMALL, MEDIUM, LARGE), shares(self.progress.value))[0]
+        try:
+            page = self.pages.draw(number, pixels)
+        except Exception as error:  # one page must not end hours of training
+            print(f"page {number} of {pixels} pixels left out: {error!r}", file=sys.stderr, flush=True)
+            return None
+        return page.image, page.markdown
+
+
+def held_out_batches(folder: Path, text: Text, sizes: Sizes) -> dict[str, Batch]:
+    """One batch of small and one of whole pages of texts and fonts that training never sees."""
+    pages, result = Pages(folder, "held_out"), {}
+    for name, pixels in (("small", SMALL), ("page", (950_000, 1_300_000))):
+        buffer, seed = PageBuffer(text, sizes), HELD_OUT_SEED
+        while True:
+            page = pages.draw(seed, pixels)
+            if not buffer.add(page.image, text.response(page.markdown)):
+                break
+            seed += 1
+        result[name] = buffer.batch()
+    return result
+
+
+def evaluate(model: Model, batches: dict[str, Batch], device: str) -> dict[str, float]:
+    """Teacher-forced loss (nats a token) and accuracy on each batch. Gradients stay on although
+    nothing uses them: without them all that is compiled would be compiled again."""
+    result = {}
+    for name, batch in batches.items():
+        loss, right = model.loss(batch.to(device))
+        count = max(1, (batch.labels >= 0).sum().item())
+        result[name + "_loss"] = round(loss.item() / count, 5)
+        result[name + "_accuracy"] = round(right.item() / count, 5)
+    return result
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--from", dest="source", type=Path, required=True)
+    parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parent / "data")
+    parser.add_argument("--minutes", type=float, required=True, help="training time after the first step")
+    parser.add_argument("--steps", type=int, default=10 ** 9, help="stop after so many steps")
+    parser.add_argument("--part", default="0:1", help="part of the curriculum, FROM:TO of 0:1")
+    parser.add_argument("--first", type=int, default=0, help="number of the first page")
+    parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1),
+                        help="processes that draw pages, for each GPU")
+    parser.add_argument("--tokens", type=int, default=Sizes.tokens, help="tokens of a batch and GPU")
+    parser.add_argument("--lr", type=float, default=1.0, help="times the usual learning rates")
+    parser.add_argument("--decay-from", type=float, default=0.6, help="of the run: rates fall from there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
+    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    device = "cpu"
+    if torch.cuda.is_available():
+        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+        torch.cuda.set_device(device)
+    if world > 1:
+        dist.init_process_group("nccl" if device != "cpu" else "gloo")
+    begin, end = map(float, args.part.split(":"))
+    progress = multiprocessing.Value("d", begin)
+    sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
+    text = Text(args.source)
+
+    # The loader's processes are forked before this one touches the GPU.
+    packer = Packer(Draw(args.data, "train", progress), text, sizes, args.first, rank, world)
+    loader = iter(torch.utils.data.DataLoader(packer, batch_size=None, num_workers=args.workers,
+                                              prefetch_factor=2, pin_memory=device != "cpu"))
+    config = checkpoint.config_of(args.source)
+    torch.manual_seed(0)
+    if list(args.source.glob("*.safetensors")):
+        model = checkpoint.load(args.source).to(device)
+    else:
+        model = Model(config)
+        model.initialise()
+        model.to(device)
+    optimizer = Optimizer(model)
+    held_out = held_out_batches(args.data, text, sizes) if rank == 0 else {}
+    curve = None
+    if rank == 0:
+        args.to.mkdir(parents=True, exist_ok=True)
+        curve = open(args.to / "curve.jsonl", "a")
+        for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+                     "generation_config.json", "preprocessor_config.json"):
+            if (args.source / name).exists() and args.source.resolve() != args.to.resolve():
+                shutil.copy(args.source / name, args.to)
+        count = sum(p.numel() for p in model.parameters())
+        print(f"{count / 1e6:.1f} M parameters, {world} process(es) with {args.workers} drawing "
+              f"pages each, {sizes.tokens} tokens a batch", flush=True)
+
+    step, pages, waited = 0, 0, 0.0
+    batch = next(loader)
+    start = mark = time.time()
+    saved = start
+    done = 0.0
+    while done < 1 and step < args.steps:
+        batch = batch.to(device)
+        loss, right = model.loss(batch)
+        count = (batch.labels >= 0).sum()
+        (loss / count).backward()
+        pages += batch.pages
+        before = time.time()
+        following = next(loader)  # while the GPU works
+        waited += time.time() - before
+        optimizer.step(args.lr * schedule(step, done, decay_from=args.decay_from))
+        step += 1
+        if step == 1:
+            torch.cuda.synchronize() if device != "cpu" else None
+            print(f"first step after {time.time() - start:.0f} s", flush=True)
+            start = mark = saved = time.time()  # compilation is not training
+        done = (time.time() - start) / (60 * args.minutes)
+        if world > 1 and step % LOG_STEPS == 0:  # all stop at the same step
+            shared = torch.tensor(done, device=device)
+            dist.broadcast(shared, 0)
+            done = shared.item()
+        elif world > 1:
+            done = min(done, 0.999)
+        progress.value = begin + (end - begin) * min(done, 1.0)
+        if rank == 0 and step % LOG_STEPS == 0:
+            seconds = time.time() - mark
+            row = dict(step=step, minutes=round((time.time() - start) / 60, 2),
+                       progress=round(progress.value, 4), loss=round((loss / count).item(), 4),
+                       accuracy=round((right / count).item(), 4),
+                       tokens_per_second=round(LOG_STEPS * world * sizes.tokens / seconds),
+                       pages_per_second=round(pages * world / seconds, 1),
+                       waiting=round(waited / seconds, 2), fill=round((count / sizes.labels).item(), 2))
+            if step % (10 * LOG_STEPS) == 0 or done >= 1:
+                row |= evaluate(model, held_out, device)
+            print(json.dumps(row), flush=True)
+            print(json.dumps(row), file=curve, flush=True)
+            pages, waited, mark = 0, 0.0, time.time()
+            if time.time() - saved > 60 * SAVE_MINUTES:
+                checkpoint.save(model, config, args.to)
+                saved = time.time()
+        batch = following
+    if rank == 0:
+        row = dict(step=step, minutes=round((time.time() - start) / 60, 2),
+                   **evaluate(model, held_out, device))
+        print(json.dumps(row), flush=True)
+        print(json.dumps(row), file=curve, flush=True)
+        checkpoint.save(model, config, args.to)
+    if world > 1:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
