@@ -1,0 +1,64 @@
+"""How text is cleaned and packages are read, on small examples."""
+
+from pathlib import Path
+
+import pytest
+
+from sources.extract import manual, markup, program
+from sources.texts import clean, clean_program, wanted
+
+
+@pytest.mark.parametrize(
+    ("paragraph", "expected"),
+    [
+        (
+            "“Nothing,” she said — «rien», and the naïve clerk wrote\xa0it down.",
+            "“Nothing,” she said — «rien», and the naïve clerk wrote it down.",
+        ),
+        (
+            "• The o\ufb03ce of the ﬁrst clerk stood open until late at night .",
+            "The office of the first clerk stood open until late at night.",
+        ),
+        ("This paragraph still has a <b>tag</b> that nobody took out of it.", None),
+        ("The pigeon has eaten Ð³ÑƒÑÑŒ and other letters of no alphabet.", None),
+        ("Too short a line.", None),
+    ],
+)
+def test_clean(paragraph: str, expected: str | None) -> None:
+    assert clean(paragraph, "en") == expected
+
+
+def test_untranslated_paragraphs_go() -> None:
+    text = "The server has been configured and you have the right to use the disk."
+    assert clean(text, "en") == text
+    assert clean(text, "de") is None
+
+
+def test_patterns() -> None:
+    assert wanted("usr/share/man/de/man1/ls.1.gz", "usr/share/man/de/man*/*.gz")
+    assert not wanted("usr/share/man/de/man1/ls.1.gz", "usr/share/man/*.gz")
+    assert wanted("usr/share/doc/a/b/c.html", "**/c.html")
+    assert not wanted("usr/share/doc/cxhtml", "usr/share/doc/c.html")
+
+
+def test_manual(tmp_path: Path) -> None:
+    page = tmp_path / "ls.1"
+    page.write_text(
+        ".TH LS 1\n.SH NAME\nls \\- list\n.PP\nSee\n.BR cat (1)\nand \\fIthe\\fP rest.\n"
+    )
+    (paragraphs,) = manual(page)
+    assert [text for text in paragraphs if text] == ["ls - list", "See cat(1) and the rest."]
+
+
+def test_markup(tmp_path: Path) -> None:
+    page = tmp_path / "a.html"
+    page.write_text("<head><title>x</title></head><p>One &amp; <b>two</b></p><pre>code</pre>")
+    (paragraphs,) = markup(page)
+    assert [text for text in paragraphs if text] == ["One & two"]
+
+
+def test_program(tmp_path: Path) -> None:
+    source = tmp_path / "a.c"
+    source.write_text("/* licence\n * text */\n\nint main(void)\n{\n\treturn 0;\n}\n")
+    (lines,) = program(source)
+    assert clean_program(lines) == ["int main(void)", "{", "    return 0;", "}"]
