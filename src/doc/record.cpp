@@ -34,6 +34,7 @@ Json page_json(const PageRecord& page, bool with_text) {
     json["mean_logprob"] = rounded(page.mean_logprob);
     json["min_logprob"] = rounded(page.min_logprob);
   }
+  if (page.turned) json["turned"] = page.turned;
   json["seconds"] = seconds_json(page.seconds);
   if (with_text) json["text"] = page.text;
   return json;
