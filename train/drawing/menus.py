@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from drawing import blocks, furniture, tables
+from drawing import blocks, furniture, tables, unreadable
 from drawing.linebreak import CENTRED, LEFT
 from drawing.writer import Writer
 
@@ -17,7 +17,9 @@ def fill(w: Writer, menu: dict[Block, float], failures: int = 3) -> None:
     last = None
     while not w.full and failures:
         block = w.r.choices(blocks, weights)[0]
-        if block in NOT_TWICE and (block is last or block in LISTS and last in LISTS_AT_END):
+        if w.unreadable and w.chance(w.unreadable):
+            block = unreadable.block
+        elif block in NOT_TWICE and (block is last or block in LISTS and last in LISTS_AT_END):
             block = paragraph
         failures -= not block(w)
         last = block
