@@ -24,12 +24,14 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from drawing import design, furniture, kinds, unreadable
+from drawing import design, furniture
 from drawing.glyphs import Store, load_families, rounded_size
 from drawing.scan import scan
-from drawing.scripts import load_scripts
 from drawing.sheet import Sheet
 from drawing.writer import Writer
+from foreign import unreadable
+from foreign.scripts import load_scripts
+from kinds import table as kinds
 from text.texts import Texts
 
 TURNED = "turned"  # pages that lie on a side or upside down

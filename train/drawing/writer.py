@@ -17,8 +17,8 @@ import numpy as np
 
 from drawing.glyphs import Font
 from drawing.linebreak import LEFT
-from drawing.scripts import Script
 from drawing.sheet import Look, Rich, Sheet, join
+from foreign.scripts import Script
 from text.texts import Style, Texts
 
 LABELS = """

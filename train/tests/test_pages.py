@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import pages
-from drawing import kinds
 from drawing.glyphs import Font
-from drawing.scripts import load_scripts
-from drawing.unreadable import MARKER, merged
+from foreign.scripts import load_scripts
+from foreign.unreadable import MARKER, merged
+from kinds import table as kinds
 from text.texts import CHARS
 
 DATA = Path(__file__).parents[1] / "data"

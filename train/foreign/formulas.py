@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from drawing.glyphs import Font
-from drawing.scripts import Script
 from drawing.writer import Writer
+from foreign.scripts import Script
 
 OPERATORS = "=+−≤≥≠≈≡∈⊂→×·"
 BIG = "∑∫∏"

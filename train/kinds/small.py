@@ -6,7 +6,8 @@ import string
 
 from drawing import blocks, furniture, tables
 from drawing.linebreak import CENTRED, LEFT, RIGHT
-from drawing.menus import (
+from drawing.writer import Writer
+from kinds.menus import (
     address,
     closing,
     columns,
@@ -21,7 +22,6 @@ from drawing.menus import (
     some_pairs,
     some_table,
 )
-from drawing.writer import Writer
 
 
 def title_page(w: Writer) -> None:

@@ -6,7 +6,8 @@ import string
 
 from drawing import blocks
 from drawing.linebreak import CENTRED
-from drawing.menus import (
+from drawing.writer import Writer
+from kinds.menus import (
     Block,
     address,
     boxed,
@@ -24,7 +25,6 @@ from drawing.menus import (
     some_pairs,
     some_table,
 )
-from drawing.writer import Writer
 
 
 def book(w: Writer) -> None:

@@ -13,11 +13,11 @@ from functools import partial
 import cv2
 import numpy as np
 
-from drawing.formulas import formulas
 from drawing.linebreak import CENTRED, JUSTIFIED, LEFT, RIGHT
-from drawing.scripts import EAST_ASIAN, MATHEMATICS, Script
-from drawing.strokes import handwriting, staves
 from drawing.writer import Writer
+from foreign.formulas import formulas
+from foreign.scripts import EAST_ASIAN, MATHEMATICS, Script
+from foreign.strokes import handwriting, staves
 
 MARKER = "<!-- unreadable -->"
 Draw = Callable[[Writer], None]

@@ -6,12 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drawing import kinds_business as business
-from drawing import kinds_plain as plain
-from drawing import kinds_small as small
-from drawing import kinds_text as text
-from drawing import unreadable
 from drawing.writer import Writer
+from foreign import unreadable
+from kinds import business, plain, small, text
 
 
 @dataclass(frozen=True)

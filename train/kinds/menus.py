@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from drawing import blocks, furniture, tables, unreadable
+from drawing import blocks, furniture, tables
 from drawing.linebreak import CENTRED, LEFT
 from drawing.writer import Writer
+from foreign import unreadable
 
 Block = Callable[[Writer], bool]
 
