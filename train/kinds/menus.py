@@ -26,6 +26,16 @@ def fill(w: Writer, menu: dict[Block, float], failures: int = 3) -> None:
         last = block
 
 
+def fill_or_columns(
+    w: Writer, menu: dict[Block, float], share: float, least_ems: float
+) -> None:
+    """As `fill`; a share of the pages that are at least so wide get two columns."""
+    if w.chance(share) and w.width > least_ems * w.look.size:
+        columns(w, 2, menu)
+    else:
+        fill(w, menu)
+
+
 def paragraph(w: Writer) -> bool:
     if w.chance(0.02):
         return w.paragraph(w.r.randint(250, 900), style="bold")  # a short one is a heading

@@ -10,9 +10,9 @@ from drawing.writer import Writer
 from kinds.menus import (
     address,
     closing,
-    columns,
     figure,
     fill,
+    fill_or_columns,
     heading,
     introduced_list,
     paragraph,
@@ -67,10 +67,7 @@ def slide(w: Writer) -> None:
     menu = {some_list: 3, introduced_list: 1.5, paragraph: 1, some_table: 0.7}
     if w.chance(0.4):
         menu[figure] = 4
-    if w.chance(0.2) and w.width > 30 * w.look.size:
-        columns(w, 2, menu)
-    else:
-        fill(w, menu)
+    fill_or_columns(w, menu, 0.2, 30)
 
 
 def screen(w: Writer) -> None:

@@ -14,6 +14,7 @@ from kinds.menus import (
     columns,
     figure,
     fill,
+    fill_or_columns,
     heading,
     introduced_list,
     numbered_heading,
@@ -75,10 +76,7 @@ def report(w: Writer) -> None:
     }
     if w.chance(0.35):
         menu[figure] = 3
-    if w.chance(0.1) and w.width > 34 * w.look.size:
-        columns(w, 2, menu)
-    else:
-        fill(w, menu)
+    fill_or_columns(w, menu, 0.1, 34)
 
 
 def article(w: Writer) -> None:
