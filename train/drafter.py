@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from network import checkpoint, dflash
-from network.data import Packer, Sizes, Text
+from network.data import Packer, Sizes, Text, enlarge, least_pixels
 from network.dflash import Blocks, Drafter
 from network.dflash2 import candidates, edge_scores
 from network.model import Batch, Model, compiled, linear
@@ -235,10 +235,10 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
 
 def measure_held_out(args: argparse.Namespace, drafter: Drafter, target: Model, sizes: Sizes,
                      device: str) -> None:
-    pages = Pages(args.data, "held_out")
+    pages, least = Pages(args.data, "held_out"), least_pixels(args.target)
     drawn = (pages.draw(HELD_OUT_SEED + i, MEASURED_PIXELS) for i in range(args.measure))
     start = time.time()
-    figures = measure(target, drafter, ((page.image, page.markdown) for page in drawn),
+    figures = measure(target, drafter, ((enlarge(page.image, least), page.markdown) for page in drawn),
                       Text(args.target), sizes, device)
     row = asdict(figures) | dict(acceptance_length=round(figures.acceptance_length, 3),
                                  seconds=round(time.time() - start, 1))
@@ -260,7 +260,7 @@ def main() -> None:
     sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
     if args.minutes:  # its processes are forked before this one touches the GPU
         draw = Written(args.written) if args.written else \
-            Draw(args.data, "train", multiprocessing.Value("d", 1.0))
+            Draw(args.data, "train", multiprocessing.Value("d", 1.0), least_pixels(args.target), 1.0)
         if args.overfit:
             draw = Repeated(draw, args.overfit)
         packer = Packer(draw, Text(args.target), sizes, args.first, rank, world)

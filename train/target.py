@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from network import checkpoint
-from network.data import Packer, PageBuffer, Sizes, Text
+from network.data import Packer, PageBuffer, Sizes, Text, enlarge, least_pixels
 from network.model import Batch, Model
 from network.optim import Optimizer, schedule
 from network.run import LOG_STEPS, Run, join_processes
@@ -37,14 +37,17 @@ def shares(progress: float) -> tuple[float, float, float]:
         return 1, 0, 0
     if progress < 0.4:
         return 0.6, 0.3, 0.1
-    return 0.45, 0.3, 0.25
+    return 0.35, 0.25, 0.4
 
 
 class Draw:
-    """Page number to page; called in the loader's processes."""
+    """Page number to page; called in the loader's processes. Of the pages that have fewer than `least`
+    pixels a share is enlarged, as the image processor enlarges all of them; the rest keep their size:
+    small pages cost less and teach as much about small type."""
 
-    def __init__(self, folder: Path, split: str, progress):
+    def __init__(self, folder: Path, split: str, progress, least: int, enlarged: float = 0.5):
         self.pages, self.progress = Pages(folder, split), progress
+        self.least, self.enlarged = least, enlarged
 
     def __call__(self, number: int) -> tuple[np.ndarray, str] | None:
         r = random.Random(number)
@@ -54,17 +57,20 @@ class Draw:
         except Exception as error:  # one page must not end hours of training
             print(f"page {number} of {pixels} pixels left out: {error!r}", file=sys.stderr, flush=True)
             return None
-        return page.image, page.markdown
+        image = page.image
+        if r.random() < self.enlarged:
+            image = enlarge(image, self.least)
+        return image, page.markdown
 
 
-def held_out_batches(folder: Path, text: Text, sizes: Sizes) -> dict[str, Batch]:
+def held_out_batches(folder: Path, text: Text, sizes: Sizes, least: int) -> dict[str, Batch]:
     """One batch of small and one of whole pages of texts and fonts that training never sees."""
     pages, result = Pages(folder, "held_out"), {}
     for name, pixels in (("small", SMALL), ("page", (950_000, 1_300_000))):
         buffer, seed = PageBuffer(text, sizes), HELD_OUT_SEED
         while True:
             page = pages.draw(seed, pixels)
-            if not buffer.add(page.image, text.response(page.markdown)):
+            if not buffer.add(enlarge(page.image, least), text.response(page.markdown)):
                 break
             seed += 1
         result[name] = buffer.batch()
@@ -109,7 +115,8 @@ def main() -> None:
     text = Text(args.source)
 
     # The loader's processes are forked before this one touches the GPU.
-    packer = Packer(Draw(args.data, "train", progress), text, sizes, args.first, rank, world)
+    least = least_pixels(args.source)
+    packer = Packer(Draw(args.data, "train", progress, least), text, sizes, args.first, rank, world)
     loader = iter(torch.utils.data.DataLoader(packer, batch_size=None, num_workers=args.workers,
                                               prefetch_factor=2, pin_memory=device != "cpu"))
     config = checkpoint.config_of(args.source)
@@ -121,7 +128,7 @@ def main() -> None:
         model.initialise()
         model.to(device)
     optimizer = Optimizer(model)
-    held_out = held_out_batches(args.data, text, sizes) if rank == 0 else {}
+    held_out = held_out_batches(args.data, text, sizes, least) if rank == 0 else {}
     run = Run(args.minutes, args.to, lambda: checkpoint.save(model, config, args.to), device, rank, world)
     if rank == 0:
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja",

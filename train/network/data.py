@@ -3,10 +3,13 @@
 `Packer` is a stream of `Batch`es for torch's DataLoader: each of its processes draws pages and packs
 them until one does not fit. All batches have the same shapes.
 """
+import json
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 from tokenizers import Tokenizer
@@ -15,6 +18,7 @@ from transformers import AutoTokenizer
 from network.model import PATCH, Batch
 
 INSTRUCTION = "Convert this page to Markdown."
+MULTIPLE = 2 * PATCH  # sides of a page are multiples of this
 PADDING_PATCHES, PADDING_TOKENS = 1024, 2048  # longest pieces of padding: attention over it is quadratic
 
 
@@ -49,6 +53,21 @@ class Text:
 
     def response(self, markdown: str) -> list[int]:
         return self._encode(markdown) + [self.stop]
+
+
+def least_pixels(folder: Path) -> int:
+    """Of a page as the image processor of a model directory hands it on."""
+    config = json.loads((Path(folder) / "preprocessor_config.json").read_text(encoding="utf-8"))
+    return config["size"]["shortest_edge"]
+
+
+def enlarge(image: np.ndarray, least: int) -> np.ndarray:
+    """As the image processor enlarges a page that has fewer than `least` pixels."""
+    if image.size >= least:
+        return image
+    factor = math.sqrt(least / image.size)
+    height, width = (math.ceil(side * factor / MULTIPLE) * MULTIPLE for side in image.shape)
+    return cv2.resize(image, (width, height), interpolation=cv2.INTER_CUBIC)
 
 
 def patches_of(image: np.ndarray) -> np.ndarray:
