@@ -2,6 +2,8 @@
 // contract, one reference), attention_gate and vision_attention.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/ops.h"
 
 namespace quire {
@@ -11,6 +13,11 @@ void check_attention(const Attention& a);
 // Where the arrays of the requests are in host memory: rows in order, every key that is seen in a page of the
 // pools.
 void check_attention_requests(const Attention& a);
+// The first key that the row of sequence index `index` sees in a step whose rows begin at index `start`.
+constexpr std::int64_t first_key_seen(const Attention& a, std::int64_t start, std::int64_t index) {
+  if (a.sliding_window == 0 || index < a.sliding_window) return 0;
+  return std::min(index - a.sliding_window + 1, start);
+}
 // x and y [T, H E], q_gate [T, H 2E], one format.
 void check_attention_gate(const Rows& x, const Rows& q_gate, int head_dim, const Rows& y);
 // Shapes as in VisionAttention, one format; D a multiple of heads.

@@ -449,6 +449,8 @@ void launch_window(Stream& s, const Attention& a) {
 void attention_window(Stream& s, const Attention& a) {
   check_attention(a);
   check_head_dim("attention_window", a.head_dim);
+  if (!a.causal || a.sliding_window > 0)
+    throw Error(ErrorCode::unsupported, "attention_window on CUDA: only causal attention to all keys");
   if (a.requests.count == 0 || a.requests.longest == 0) return;
   if (a.requests.count > kMostRequests) {
     throw Error(ErrorCode::unsupported, "attention_window: " + std::to_string(a.requests.count) +
