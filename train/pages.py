@@ -95,7 +95,8 @@ class Pages:
         kind = kind or kinds.choose(r, area < SMALL)
         recipe = kinds.KINDS[kind]
         shape = r.choice(recipe.shapes)
-        height, width = design.page_size(r, pixels, area, shape)
+        plain = r.random() < 0.45  # as a PDF file of a common kind is rendered
+        height, width = design.page_size(r, pixels, area, shape, plain)
         if body:
             size = r.uniform(*body)
         else:
@@ -104,10 +105,10 @@ class Pages:
         stretch = r.uniform(-0.015, 0.015) if scale != 1 else 0.0
         canvas = round(height * scale * (1 + stretch)), round(width * scale * (1 - stretch))
 
-        look = self.type.look(r, rounded_size(size * scale), kind)
+        look = self.type.look(r, rounded_size(size * scale), kind, plain)
         size = look.size / scale
         sheet = Sheet(self.store, look, *canvas)
-        left, right, top, bottom = design.margins(r, look.size, *canvas, shape)
+        left, right, top, bottom = design.margins(r, look.size, *canvas, shape, plain)
         writer = Writer(
             r,
             self.texts,
@@ -121,7 +122,7 @@ class Pages:
             emphasis=r.choice([0, 0, 0.15, 0.4]),
             repeats=r.random() < 0.05,
         )
-        if kind != "blank" and shape in ("portrait", "landscape"):
+        if kind not in ("blank", "screen") and shape in ("portrait", "landscape", "wide"):
             furniture.around(writer)
         if r.random() < 0.65:
             writer.stop = writer.top + r.uniform(0.2, 1.0) * (writer.bottom - writer.top)
@@ -130,7 +131,7 @@ class Pages:
         writer.footnotes(writer.bottom + 0.5 * writer.leading, writer.bottom + notes)
 
         ink, outside = sheet.finish()
-        markdown = "" if kind == "blank" else "\n\n".join(writer.out)
+        markdown = "" if kind == "blank" else "\n\n".join(writer.out + writer.foot)
         if outside or (markdown == "") != (kind == "blank"):
             return None
         image = sheet.canvas
@@ -138,7 +139,8 @@ class Pages:
             method = cv2.INTER_AREA if scale > 1.4 else cv2.INTER_CUBIC
             image = cv2.resize(image, (width, height), interpolation=method)
         left, top, right, bottom = ink / scale
-        image = scan(image, r, size, max(0.0, min(left, top, width - right, height - bottom)))
+        margin = max(0.0, min(left, top, width - right, height - bottom))
+        image = scan(image, r, size, margin, plain)
         if r.random() < 0.01:
             image = 255 - image
         return Page(image, markdown, kind, size)

@@ -40,13 +40,20 @@ def quote(w: Writer) -> bool:
 # --- lists ---
 
 
-def item_list(w: Writer, items: int | None = None, chars: tuple[int, int] = (12, 220)) -> bool:
-    """A bulleted or numbered list, on some calls with nested items. chars: of an item."""
-    w.separate()
+def item_list(
+    w: Writer,
+    items: int | None = None,
+    chars: tuple[int, int] = (12, 220),
+    close: bool = False,
+) -> bool:
+    """A bulleted or numbered list, on some calls with nested items. chars: of an item; close:
+    right under what stands before it."""
+    if not close:
+        w.separate()
     drawn: list[str] = []
     indent = w.r.uniform(0, 1.5) * w.look.size
     _list_items(w, drawn, items or w.r.randint(2, 7), chars, 0, indent)
-    w.space(w.look.gap or 0.4)
+    w.space(max(0.6, w.look.gap))
     return w.emit("\n".join(drawn))
 
 
@@ -55,13 +62,15 @@ def _list_items(
 ) -> bool:
     """Draws items and adds their Markdown; False when the page is full."""
     look = w.look
-    numbering = w.r.choice(NUMBERINGS) if w.chance(0.45) else ""
+    numbering = w.r.choice(NUMBERINGS) if w.chance(0.35) else ""
     first = w.r.choice([1, 1, 1, w.r.randint(2, 40)]) if "{n}" in numbering else 1
     gap = w.r.choice([0, 0, 0.2, 0.5])
     font = w.sheet.font()
-    step = w.r.uniform(1.3, 2.4) * look.size
+    widest = w.bullets[level]
     if numbering:
-        step = max(step, font.width("(viii) " if "{i}" in numbering else "(99) "))
+        widest = "(viii)" if "{i}" in numbering else "(99)"
+    marker_width = w.sheet.measure(w.sheet.rich(widest + " ", font))
+    step = marker_width if w.chance(0.35) else max(marker_width, w.r.uniform(1.3, 2.4) * look.size)
     nested = level < 2 and w.chance(0.3)
     align = JUSTIFIED if look.align == JUSTIFIED and w.chance(0.5) else LEFT
     for k in range(count):
@@ -70,7 +79,7 @@ def _list_items(
         if numbering:
             mark = numbering.format(n=first + k, a=letter, A=letter.upper(), i=ROMAN[k % 20])
         length = int(chars[0] * (chars[1] / chars[0]) ** w.r.random())
-        text = w.prose(length) if length > 40 else w.title(1, 6)
+        text = w.prose(length) if length > 40 else w.r.choice([w.title, w.phrase])(1, 8)
         item = w.put(
             w.emphasised(text),
             font,
@@ -146,10 +155,13 @@ def references(w: Writer, count: int) -> bool:
 def pairs(
     w: Writer, count: int, kinds: tuple[str | None, ...] = (None,), layout: str | None = None
 ) -> bool:
-    """Labels with values, a line each. layout: inline, tab, right, leader or underline."""
+    """Labels with values, a line each. layout: inline, tab, right, leader, underline, or blanks to
+    be filled in: printed underscores or dots, which the Markdown keeps."""
     look = w.look
     w.separate()
-    layout = layout or w.r.choice(["inline", "tab", "tab", "right", "leader", "underline"])
+    layout = layout or w.r.choice(
+        ["inline", "tab", "tab", "right", "leader", "underline", "underline", "blanks"]
+    )
     label_font = w.sheet.font(1.0, w.r.choice(["regular", "bold"]))
     font = w.sheet.font()
     colon = w.r.choice(["", ":", ":"]) if layout != "inline" else ":"
@@ -158,10 +170,13 @@ def pairs(
     drawn = []
     for _ in range(count):
         label, value = w.label() + colon, w.value(w.r.choice(kinds))
+        if layout == "blanks" and w.chance(0.85):
+            value = w.r.choice("___.") * w.r.randint(5, 40)
         head, tail = w.sheet.rich(label, label_font), w.sheet.rich(value, font)
         head_width, tail_width = w.sheet.measure(head), w.sheet.measure(tail)
         x = {
             "inline": head_width + 0.35 * look.size,
+            "blanks": head_width + 0.35 * look.size,
             "tab": max(tab, head_width + 0.5 * look.size),
             "underline": max(tab, head_width + 0.5 * look.size),
         }.get(layout, w.width - tail_width)
@@ -187,6 +202,20 @@ def pairs(
     return w.emit("\n".join(drawn))
 
 
+def two_ends(w: Writer, left: str, right: str, style: str = "regular") -> bool:
+    """One line with a text at each end of it."""
+    head = w.sheet.rich(left, w.sheet.font(1.0, style))
+    tail = w.sheet.rich(right, w.sheet.font())
+    if w.sheet.measure(head) + w.sheet.measure(tail) + w.look.size > w.width:
+        return False
+    if not w.fits(w.leading):
+        return False
+    w.sheet.line(head, w.left, w.y, w.leading)
+    w.sheet.line(tail, w.right, w.y, w.leading, RIGHT)
+    w.y += w.leading
+    return w.emit(f"{head.markdown} {tail.markdown}")
+
+
 def leader(
     w: Writer, x0: float, x1: float, top: float, leading: float, spread: float | None = None
 ) -> None:
@@ -201,6 +230,50 @@ def leader(
             xs.astype(np.float32),
             np.full(count, w.sheet.baseline(top, leading), np.float32),
         )
+
+
+SUM_LABELS = """
+Subtotal|Net|Tax|VAT|VAT 20%|Discount|Shipping|Paid|Zwischensumme|MwSt. 19 %|Rabatt|
+Sous-total|TVA|Base|IVA|Imponibile|Totaal excl. btw
+""".replace("\n", "").split("|")
+TOTAL_LABELS = "Total|Total due|Amount due|Gesamtbetrag|Total TTC|Totale|Balance due".split("|")
+
+
+def sums(w: Writer) -> bool:
+    """Sums under a table as lines of their own, which a gap parts from it: labels and amounts in a
+    narrow column up to the right edge, or on the left. Sums within the table's rules and at the
+    distance of its rows are rows of it (tables.table)."""
+    right, size = w.right, w.look.size
+    reach = w.r.uniform(11, 18) * size
+    if reach > w.width:
+        return False
+    w.space(0.3)
+    layout = w.r.choice(["left", "ends", "ends", "flush"])
+    colon = w.r.choice(["", ":", ":"])
+    label_style = w.r.choice(["regular", "bold"])
+    labels = w.r.sample(SUM_LABELS, w.r.randint(0, 3)) + [w.r.choice(TOTAL_LABELS)]
+    drawn = []
+    for label in labels:
+        total = label in TOTAL_LABELS and w.chance(0.6)
+        head_font = w.sheet.font(1.0, "bold" if total else label_style)
+        tail_font = w.sheet.font(1.0, "bold" if total else "regular")
+        head = w.sheet.rich(w.clean(label) + colon, head_font)
+        tail = w.sheet.rich(w.value("amount"), tail_font)
+        head_width, tail_width = w.sheet.measure(head), w.sheet.measure(tail)
+        if head_width + tail_width + size > reach:
+            continue
+        if not w.fits(w.leading):
+            break
+        start = {"left": w.left, "ends": right - reach}.get(layout, right - tail_width - 0.4 * size)
+        w.sheet.line(head, start, w.y, w.leading, RIGHT if layout == "flush" else LEFT)
+        if layout == "left":
+            w.sheet.line(tail, w.left + max(head_width + size, 0.6 * reach), w.y, w.leading)
+        else:
+            w.sheet.line(tail, right, w.y, w.leading, RIGHT)
+        w.y += w.leading
+        drawn.append(f"{head.markdown} {tail.markdown}")
+    w.space(w.look.gap or 0.5)
+    return w.emit("\n".join(drawn))
 
 
 def contents(w: Writer, count: int) -> bool:
@@ -238,16 +311,21 @@ def contents(w: Writer, count: int) -> bool:
 
 
 def code(w: Writer, count: int) -> bool:
-    """Program text in the mono face; lines that are too wide are left out."""
-    w.separate()
+    """Program text in the mono face, where the body is in another; lines that are too wide are left
+    out."""
     look = w.look
+    if look.body.kind in ("mono", "typewriter"):
+        return False
+    w.separate()
     font = w.sheet.font(w.r.uniform(0.8, 1.0), "regular", look.mono)
     leading = max(1.05, w.r.uniform(0.85, 1.0) * look.leading) * font.size
     pad = w.r.choice([0.0, 0.6]) * look.size
     lines: list[str] = []
     for line in w.texts.code(w.r, count):
         line = line.expandtabs(4).translate(w.sheet.replacements).rstrip()
-        if font.width(line) <= w.width - 2 * pad and (line or lines and lines[-1]):
+        if w.sheet.measure(Rich(line, font.slots(line))) <= w.width - 2 * pad and (
+            line or lines and lines[-1]
+        ):
             lines.append(line)
     lines = textwrap.dedent("\n".join(lines)).split("\n")
     riches = [(line, Rich(line, font.slots(line))) for line in lines]
@@ -266,6 +344,34 @@ def code(w: Writer, count: int) -> bool:
     w.y += height
     w.space(look.gap or 0.5)
     return w.emit("```\n" + "\n".join(line for line, _ in riches) + "\n```")
+
+
+UNITS = ("-", "-", "- ", "=", "*", "* ", ".", "~", "#", "+", "-=", ". ")  # "_" is like a rule
+
+
+def sign_line(w: Writer, joined: bool = False, align: int = LEFT) -> bool:
+    """A line of one repeated sign, as typewriters and printers part what they write. The Markdown
+    has it as printed. joined: part of the block before."""
+    font = w.sheet.font()
+    unit = w.r.choice(UNITS)
+    end = " x" if unit == "- " and w.chance(0.4) else ""
+    wide = w.sheet.measure(w.sheet.rich(unit, font))
+    most = int((w.width - w.sheet.measure(w.sheet.rich(end + " ", font))) / wide)
+    if most < 5:
+        return False
+    count = min(most, w.r.choice([60, int(5 * 12 ** w.r.random())]))
+    return w.lines([(unit * count).strip() + end], joined=joined, align=align)
+
+
+def sentences(w: Writer) -> bool:
+    """Short lines without a gap between them, none of which fills the measure: one block."""
+    most = min(75, int(w.width / (0.62 * w.look.size)))
+    if most < 34:
+        return False
+    texts = [w.prose(w.r.randint(30, most)) for _ in range(w.r.randint(2, 9))]
+    done = w.lines(texts)
+    w.space(max(0.5, w.look.gap))
+    return done
 
 
 def verse(w: Writer) -> bool:

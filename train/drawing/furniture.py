@@ -6,6 +6,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
+from drawing.charts import chart
 from drawing.linebreak import CENTRED, LEFT, RIGHT
 from drawing.writer import Writer
 
@@ -18,7 +19,7 @@ def picture(w: Writer, height: float, width: float | None = None, x: float | Non
     x = w.left + (w.width - width) * w.r.choice([0.0, 0.5, 1.0]) if x is None else x
     box = round(x), round(w.y), round(x + width), round(w.y + height)
     if width > 20 and height > 20:
-        w.r.choice([_photograph, _photograph, _bar_chart, _line_chart, _drawing])(w, *box)
+        w.r.choice([chart, chart, _photograph, _drawing])(w, *box)
     w.y += height
     w.space(0.4)
     return True
@@ -49,53 +50,6 @@ def _photograph(w: Writer, x0: int, y0: int, x1: int, y1: int) -> None:
         w.sheet.frame(x0, y0, x1, y1, 1, 0)
 
 
-def _axes(w: Writer, x0: int, y0: int, x1: int, y1: int) -> tuple[float, float, float, float]:
-    """Axes with small numbers; returns the plot area."""
-    font = w.sheet.font(0.6)
-    size = font.size
-    left, bottom = x0 + 3 * size, y1 - 1.6 * size
-    w.sheet.stroke(left, y0, bottom, 1)
-    w.sheet.rule(left, x1, bottom, 1)
-    step = w.r.choice([1, 5, 10, 25, 100])
-    for i in range(5):
-        y = bottom - i * (bottom - y0 - size) / 4.5
-        text = w.sheet.rich(str(i * step), font)
-        if y - size > y0:
-            advances = w.sheet.advances(text)
-            xs = left - 0.4 * size - advances[::-1].cumsum()[::-1]
-            w.sheet.add(
-                text.slots, xs.astype(np.float32), np.full(len(xs), y + 0.3 * size, np.float32)
-            )
-            w.sheet.rule(left, x1 if w.chance(0.5) else left + 3, y, 1, 190)
-    return left + 2, y0, x1, bottom
-
-
-def _bar_chart(w: Writer, x0: int, y0: int, x1: int, y1: int) -> None:
-    left, top, right, bottom = _axes(w, x0, y0, x1, y1)
-    count = w.r.randint(3, 12)
-    step = (right - left) / count
-    greys = [w.r.randrange(40, 220) for _ in range(w.r.choice([1, 1, 3]))]
-    for i in range(count):
-        height = w.r.uniform(0.05, 0.9) * (bottom - top)
-        w.sheet.fill(
-            left + (i + 0.2) * step,
-            bottom - height,
-            left + (i + 0.8) * step,
-            bottom,
-            greys[i % len(greys)],
-        )
-
-
-def _line_chart(w: Writer, x0: int, y0: int, x1: int, y1: int) -> None:
-    left, top, right, bottom = _axes(w, x0, y0, x1, y1)
-    for _ in range(w.r.randint(1, 4)):
-        level, points = w.r.random(), []
-        for i in range(12):
-            level = min(1.0, max(0.0, level + w.r.uniform(-0.2, 0.2)))
-            points.append((left + i * (right - left) / 11, bottom - level * (bottom - top)))
-        w.sheet.polyline(points, w.r.choice([1, 2]), w.r.randrange(160))
-
-
 def _drawing(w: Writer, x0: int, y0: int, x1: int, y1: int) -> None:
     """Boxes, circles and lines between them."""
     canvas = w.sheet.canvas[max(0, y0) : y1, max(0, x0) : x1]
@@ -120,14 +74,25 @@ def _drawing(w: Writer, x0: int, y0: int, x1: int, y1: int) -> None:
 
 
 def logo(w: Writer, x: float, y: float, side: float) -> None:
-    """A simple mark in a square."""
-    grey, canvas = w.r.randrange(150), w.sheet.canvas
+    """A mark in a square, or a dark shape with a short name in it."""
+    grey, canvas = w.r.randrange(110), w.sheet.canvas
     centre, radius = (round(x + side / 2), round(y + side / 2)), max(2, round(side / 2) - 1)
     shape = w.r.random()
-    if shape < 0.4:
+    if shape < 0.45:
+        if shape < 0.15:
+            cv2.circle(canvas, centre, radius, grey, -1, cv2.LINE_AA)
+        else:
+            w.sheet.fill(x, y, x + side, y + side, grey)
+        font = w.sheet.font(w.r.uniform(0.7, 1.1), "bold", w.look.head)
+        name = w.sheet.rich(w.r.choice([w.title(1, 1), w.clean(w.title(1, 1).upper())]), font)
+        if w.sheet.measure(name) < 0.9 * side:
+            top = y + side / 2 - font.size / 2
+            ink = w.look.paper
+            w.sheet.line(name, x + side / 2, top, font.size, CENTRED, ink, font.size)
+    elif shape < 0.65:
         cv2.circle(canvas, centre, radius, grey, -1, cv2.LINE_AA)
         cv2.circle(canvas, centre, radius // 2, w.look.paper, -1, cv2.LINE_AA)
-    elif shape < 0.7:
+    elif shape < 0.8:
         points = [(x + side / 2, y), (x + side, y + side), (x, y + side)]
         cv2.fillPoly(canvas, [np.round(points).astype(np.int32)], grey, cv2.LINE_AA)
     else:
@@ -156,6 +121,7 @@ def signature(w: Writer, width: float) -> None:
     """A scrawl at the writing position, two and a half lines high."""
     height = 2.5 * w.leading
     if w.room < height:
+        w.space(0.8)
         return
     steps = w.r.randint(8, 16)
     points = [
@@ -178,18 +144,17 @@ def signature(w: Writer, width: float) -> None:
     w.y += height
 
 
-def running_lines(w: Writer) -> None:
-    """A running head or foot with a page number, or only the number, in the page's margins; takes
-    its room from the frame."""
-    sheet, small = (
-        w.sheet,
-        w.sheet.font(w.r.choice([0.75, 0.85, 1.0]), w.r.choice(["regular", "regular", "italic"])),
-    )
-    number = w.r.choice(
-        ["{}", "{}", "- {} -", "Page {}", "Page {} of 300", "Seite {}", "p. {}", "{}/300"]
-    ).format(w.r.randint(1, 299))
-    top = w.r.choice([True, False])
-    text = w.title(1, 6) if w.chance(0.6) else ""
+PAGE_NUMBERS = ["{}", "{}", "- {} -", "Page {}", "Page {} of 300", "Seite {}", "p. {}", "{}/300"]
+
+
+def running_lines(w: Writer, top: bool | None = None) -> None:
+    """A running head or foot in the page's margins: a page number, a title, a date, an address, up
+    to three of them on one line. It takes its room from the frame. top: head or foot, None: any."""
+    sheet = w.sheet
+    size = w.r.choice([0.7, 0.75, 0.85, 1.0])
+    family = w.r.choice([None, None, None, w.look.head])
+    small = sheet.font(size, w.r.choice(["regular", "regular", "italic"]), family)
+    top = w.chance(0.5) if top is None else top
     height = w.r.uniform(1.8, 2.6) * w.leading
     if w.bottom - w.top < 6 * height:
         return
@@ -201,26 +166,20 @@ def running_lines(w: Writer) -> None:
         w.bottom -= height
         y = w.bottom + height - 1.2 * w.leading
     left, right = w.columns[0][0], w.columns[-1][1]
-    head, tail = sheet.rich(text, small), sheet.rich(number, small)
-    place = (
-        w.r.choice(["ends", "ends", "centre"])
-        if text
-        else w.r.choice(["centre", "centre", "right", "left"])
-    )
-    if sheet.measure(head) + sheet.measure(tail) + 2 * w.look.size > right - left:
-        head = sheet.rich("", small)
     leading = 1.2 * w.look.size
-    if place == "centre":
-        sheet.line(tail, (left + right) / 2, y, leading, CENTRED)
-    else:
-        swap = w.chance(0.3)
-        first, last = (tail, head) if swap else (head, tail)
-        if place == "left":
-            first, last = tail, head
-        if first.chars:
-            sheet.line(first, left, y, leading, LEFT)
-        if last.chars:
-            sheet.line(last, right, y, leading, RIGHT)
+    ends, centre = [(left, LEFT), (right, RIGHT)], ((left + right) / 2, CENTRED)
+    places = w.r.choice([[w.r.choice([*ends, centre])], ends, ends, [ends[0], centre, ends[1]]])
+    number = w.r.choice(PAGE_NUMBERS).format(w.r.randint(1, 299))
+    texts = [number if w.chance(0.8) else w.value("date")]
+    texts += [
+        w.title(1, 6) if w.chance(0.6) else w.value(w.r.choice(["date", "company", "url", "code"]))
+        for _ in places[1:]
+    ]
+    w.r.shuffle(texts)
+    for text, (x, align) in zip(texts, places):
+        rich = sheet.rich(text, small)
+        if sheet.measure(rich) < (right - left) / len(places) - w.look.size:
+            sheet.line(rich, x, y, leading, align, size=small.size)
     if w.chance(0.4):
         sheet.rule(
             left, right, y + (1.3 if top else -0.2) * leading, 1, w.r.choice([w.look.ink, 140])
@@ -243,5 +202,5 @@ def around(w: Writer) -> None:
     """What pages have around their text: running heads and feet, now and then punched holes."""
     if w.chance(0.03):
         holes(w)
-    for _ in range(w.r.choice([0, 1, 1, 2])):
-        running_lines(w)
+    for top in w.r.choice([(), (True,), (False,), (True, False)]):
+        running_lines(w, top)

@@ -32,7 +32,8 @@ LARGE = 64  # pixels from which glyphs stand at whole pixels and are drawn at th
 
 LIGATURES = {"\ufb03": "ffi", "\ufb04": "ffl", "\ufb00": "ff", "\ufb01": "fi", "\ufb02": "fl"}
 ALPHABET = CHARS + "".join(LIGATURES)
-INDEX = np.full(0x10000, -1, np.int32)  # code point -> position in ALPHABET
+UNKNOWN = len(ALPHABET)
+INDEX = np.full(0x10000, UNKNOWN, np.int32)  # code point -> position in ALPHABET
 INDEX[[ord(c) for c in ALPHABET]] = np.arange(len(ALPHABET))
 
 COMMON = INDEX[
@@ -254,8 +255,8 @@ class Store(Bitmaps):
 
 
 def rounded_size(size: float) -> float:
-    """The sizes that are rasterised: steps of 3 to 8 %, so that glyphs are used again."""
-    step = 0.5 if size < 16 else 1 if size < 24 else 2 if size < 48 else 4
+    """The sizes that are rasterised: steps of 4 to 8 %, so that glyphs are used again."""
+    step = 0.5 if size < 12 else 1 if size < 24 else 2 if size < 48 else 4
     return round(size / step) * step
 
 
@@ -264,7 +265,7 @@ class Font:
 
     def __init__(self, store: Store, face: Face, size: float, hinted: bool, rise: int):
         self.store, self.face, self.size, self.hinted, self.rise = store, face, size, hinted, rise
-        self.table = np.zeros(len(ALPHABET), np.int32)
+        self.table = np.zeros(len(ALPHABET) + 1, np.int32)  # the last one for what is unknown
 
     @cached_property
     def _freetype(self) -> ImageFont.FreeTypeFont:
@@ -273,12 +274,13 @@ class Font:
     def slots(self, text: str) -> np.ndarray:
         """The slot of each character, rasterising those that are new."""
         index = INDEX[np.frombuffer(text.encode("utf-16-le"), np.uint16)]
-        if len(index) and index.min() < 0:
-            raise ValueError(
-                f"{text!r}: a character is not in texts.CHARS; clean the text first (Sheet.clean)"
-            )
         slots = self.table[index]
         if not slots.all():
+            if UNKNOWN in index:
+                raise ValueError(
+                    f"{text!r}: a character is not in texts.CHARS; clean the text first "
+                    "(Sheet.clean)"
+                )
             self._rasterise(index[slots == 0])
             slots = self.table[index]
         return slots

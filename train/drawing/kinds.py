@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drawing import kinds_business as business
+from drawing import kinds_plain as plain
 from drawing import kinds_small as small
 from drawing import kinds_text as text
 from drawing.writer import Writer
@@ -28,13 +29,13 @@ MOSTLY_TALL = ("portrait", "portrait", "landscape")
 TALL_OR_CROP = ("portrait", "portrait", "landscape", "crop")
 
 KINDS = {
-    "book": Kind(text.book, 16, 10, ANY, notes=True),
+    "book": Kind(text.book, 14, 10, ANY, notes=True),
     "report": Kind(text.report, 15, 6, ANY, notes=True),
-    "article": Kind(text.article, 13, 0, TALL, 32),
-    "newsletter": Kind(text.newsletter, 3, 0, TALL, 32),
-    "letter": Kind(business.letter, 6, 1, TALL, 22),
-    "memo": Kind(business.memo, 2, 1, TALL, 22),
-    "invoice": Kind(business.invoice, 5, 1, TALL, 34),
+    "article": Kind(text.article, 26, 0, TALL, 38),
+    "newsletter": Kind(text.newsletter, 4, 0, TALL, 32),
+    "letter": Kind(business.letter, 8, 2, TALL, 22),
+    "memo": Kind(business.memo, 3, 1, TALL, 22),
+    "invoice": Kind(business.invoice, 6, 2, TALL, 34),
     "statement": Kind(business.statement, 4, 1, MOSTLY_TALL, 36),
     "tables": Kind(business.data_tables, 7, 8, TALL_OR_CROP, 26),
     "form": Kind(business.form, 5, 2, MOSTLY_TALL, 26),
@@ -49,7 +50,13 @@ KINDS = {
     "program": Kind(
         text.program, 4, 4, ("portrait", "portrait", "landscape", "crop", "screen"), 30
     ),
-    "title": Kind(small.title_page, 1, 1, MOSTLY_TALL),
+    "title": Kind(small.title_page, 1.5, 1, MOSTLY_TALL),
+    "sparse": Kind(small.sparse, 1.5, 1, ("portrait", "portrait", "landscape", "wide")),
+    "transcript": Kind(plain.transcript, 2.5, 2, ("portrait", "portrait", "crop"), 32),
+    "mail": Kind(plain.mail, 3, 2, ("portrait", "portrait", "screen", "crop"), 26),
+    "plain": Kind(plain.plain, 3, 2, ANY, 30),
+    "dialogue": Kind(plain.dialogue, 2, 2, ANY, 20),
+    "vita": Kind(plain.vita, 1.5, 0.5, TALL, 30),
     "slide": Kind(small.slide, 3, 2, ("wide",)),
     "screen": Kind(small.screen, 3, 4, ("screen", "wide", "crop")),
     "card": Kind(small.card, 1, 5, ("card",)),

@@ -8,10 +8,12 @@ from drawing import blocks, furniture, tables
 from drawing.linebreak import CENTRED, LEFT, RIGHT
 from drawing.menus import (
     address,
+    closing,
     columns,
     figure,
     fill,
     heading,
+    introduced_list,
     paragraph,
     run_in,
     some_code,
@@ -36,6 +38,16 @@ def title_page(w: Writer) -> None:
     w.lines([w.value("company"), w.value("city"), w.value("date")][w.r.randrange(3) :], align=align)
 
 
+def sparse(w: Writer) -> None:
+    """A page with a few lines between its running head and foot."""
+    w.y += w.r.choice([0.0, w.r.uniform(0, 0.6)]) * w.room
+    w.stop = w.y + 1
+    some = w.r.choice([paragraph, paragraph, heading, some_list, some_pairs, address, closing])
+    some(w)
+    if w.chance(0.4):
+        paragraph(w)
+
+
 def card(w: Writer) -> None:
     align = w.r.choice([LEFT, CENTRED, RIGHT])
     if w.chance(0.4):
@@ -52,7 +64,9 @@ def card(w: Writer) -> None:
 def slide(w: Writer) -> None:
     w.heading(1, words=(1, 7))
     w.space(0.8)
-    menu = {some_list: 4, paragraph: 1, figure: 1, some_table: 0.7}
+    menu = {some_list: 3, introduced_list: 1.5, paragraph: 1, some_table: 0.7}
+    if w.chance(0.4):
+        menu[figure] = 4
     if w.chance(0.2) and w.width > 30 * w.look.size:
         columns(w, 2, menu)
     else:
@@ -74,7 +88,18 @@ def screen(w: Writer) -> None:
                     0.75 * bar,
                     w.r.randrange(90, 210),
                 )
-    fill(w, {paragraph: 4, heading: 2, some_list: 2, some_pairs: 1.5, some_table: 1, some_code: 1})
+    fill(
+        w,
+        {
+            paragraph: 4,
+            heading: 2,
+            some_list: 1,
+            introduced_list: 1.2,
+            some_pairs: 1.5,
+            some_table: 1,
+            some_code: 1,
+        },
+    )
 
 
 def strings(w: Writer) -> None:
@@ -128,9 +153,13 @@ def snippet(w: Writer) -> None:
         {
             paragraph: 5,
             heading: 1.2,
-            some_list: 1.2,
+            some_list: 0.6,
+            introduced_list: 1.2,
             some_pairs: 1.2,
             some_table: 1.5,
+            blocks.sums: 0.2,
+            blocks.sentences: 0.3,
+            figure: 0.2,
             run_in: 0.5,
             some_code: 0.4,
             address: 0.6,

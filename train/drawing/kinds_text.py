@@ -5,6 +5,7 @@ from __future__ import annotations
 import string
 
 from drawing import blocks
+from drawing.linebreak import CENTRED
 from drawing.menus import (
     Block,
     address,
@@ -13,6 +14,7 @@ from drawing.menus import (
     figure,
     fill,
     heading,
+    introduced_list,
     numbered_heading,
     paragraph,
     rule,
@@ -38,7 +40,19 @@ def book(w: Writer) -> None:
         menu[blocks.quote] = 1
     if w.chance(0.1):
         menu[figure] = 0.7
+    if w.chance(0.1):
+        menu[introduced_list] = 1
+    if w.chance(0.1):
+        menu[stars] = 0.7
     fill(w, menu)
+
+
+def stars(w: Writer) -> bool:
+    """What parts the sections of a book, in the middle of the line."""
+    w.space(0.5)
+    done = w.lines([w.r.choice(["* * *", "***", "*", "* * * * *", "- - -", "---"])], align=CENTRED)
+    w.space(0.5 + w.look.gap)
+    return done
 
 
 def report(w: Writer) -> None:
@@ -46,21 +60,25 @@ def report(w: Writer) -> None:
         w.heading(1)
     titles = w.r.choice([heading, numbered_heading])
     w.numbers = [w.r.randint(0, 9), w.r.randint(0, 9), 0]
-    fill(
-        w,
-        {
-            paragraph: 7,
-            titles: 2.5,
-            some_list: 1.2,
-            some_table: 0.8,
-            run_in: 0.8,
-            figure: 0.5,
-            blocks.quote: 0.3,
-            boxed: 0.4,
-            some_code: 0.25,
-            some_pairs: 0.25,
-        },
-    )
+    menu: dict[Block, float] = {
+        paragraph: 6,
+        titles: 2.5,
+        introduced_list: 2,
+        some_list: 0.7,
+        some_table: 1.2,
+        run_in: 0.8,
+        blocks.sentences: 0.2,
+        blocks.quote: 0.3,
+        boxed: 0.4,
+        some_code: 0.2,
+        some_pairs: 0.3,
+    }
+    if w.chance(0.35):
+        menu[figure] = 3
+    if w.chance(0.1) and w.width > 34 * w.look.size:
+        columns(w, 2, menu)
+    else:
+        fill(w, menu)
 
 
 def article(w: Writer) -> None:
@@ -86,7 +104,15 @@ def article(w: Writer) -> None:
     columns(
         w,
         count,
-        {paragraph: 9, titles: 1.5, run_in: 0.6, some_list: 0.5, figure: 0.5, some_table: 0.2},
+        {
+            paragraph: 8,
+            titles: 1.5,
+            run_in: 0.6,
+            introduced_list: 0.9,
+            some_list: 0.3,
+            figure: 2.0 if w.chance(0.25) else 0.01,
+            some_table: 0.3,
+        },
     )
 
 
@@ -94,7 +120,10 @@ def newsletter(w: Writer) -> None:
     w.heading(1, words=(1, 4))
     rule(w)
     count = 3 if w.width > 42 * w.look.size and w.chance(0.6) else 2
-    columns(w, count, {paragraph: 6, heading: 2, figure: 0.8, some_list: 0.6, address: 0.2})
+    menu: dict[Block, float] = {paragraph: 6, heading: 2, introduced_list: 0.6, address: 0.2}
+    if w.chance(0.3):
+        menu[figure] = 1.5
+    columns(w, count, menu)
 
 
 def index_page(w: Writer) -> None:

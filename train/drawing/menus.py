@@ -17,7 +17,7 @@ def fill(w: Writer, menu: dict[Block, float], failures: int = 3) -> None:
     last = None
     while not w.full and failures:
         block = w.r.choices(blocks, weights)[0]
-        if block is last and block in NOT_TWICE:
+        if block in NOT_TWICE and (block is last or block in LISTS and last in LISTS_AT_END):
             block = paragraph
         failures -= not block(w)
         last = block
@@ -64,8 +64,37 @@ def some_list(w: Writer) -> bool:
     return blocks.item_list(w)
 
 
+def introduced_list(w: Writer) -> bool:
+    """A list under the sentence or the heading that introduces it, with any gap or none."""
+    if w.chance(0.25):
+        return w.heading(w.r.choice([2, 3])) and blocks.item_list(w, close=True)
+    text = w.prose(w.r.randint(30, 200)).rstrip(" .,;:!?") + w.r.choice([":", ":", ":", "."])
+    column = w.column
+    if not w.paragraph(text=text):
+        return False
+    closer = w.r.choice([0.0, 0.5, 1.0]) * w.look.gap * w.leading if w.column == column else 0.0
+    w.y -= closer
+    chars = w.r.choice([(8, 50), (12, 220)])
+    if w.full or not blocks.item_list(w, w.r.randint(2, 6), chars, close=w.chance(0.6)):
+        w.y += closer
+    return True
+
+
 def some_table(w: Writer) -> bool:
-    return tables.table(w)
+    """A table, and often something right under it."""
+    if not tables.table(w, totals=w.chance(0.1)):
+        return False
+    if w.full or w.chance(0.5):
+        return True
+    follower = w.r.choice([closing, closing, blocks.sums, blocks.item_list, paragraph])
+    follower(w)
+    return True
+
+
+def closing(w: Writer) -> bool:
+    """A sentence or a remark, as under a table."""
+    size, style = w.r.choice([0.85, 1.0, 1.0]), w.r.choice(["regular", "regular", "italic"])
+    return w.paragraph(w.r.randint(30, 130), size=size, style=style)
 
 
 def some_pairs(w: Writer) -> bool:
@@ -73,16 +102,19 @@ def some_pairs(w: Writer) -> bool:
 
 
 def some_code(w: Writer) -> bool:
-    return blocks.code(w, w.r.randint(2, 14))
+    """Program text, where it can be told from the rest."""
+    return blocks.code(w, w.r.randint(2, 14)) or paragraph(w)
 
 
 # Two of these in a row would look like one.
-NOT_TWICE = (some_list, some_pairs, some_code)
+LISTS = (some_list, introduced_list)
+LISTS_AT_END = (*LISTS, some_table)
+NOT_TWICE = (*LISTS, some_pairs, some_code, blocks.sentences, blocks.sums)
 
 
 def figure(w: Writer) -> bool:
     """A picture with or without a caption."""
-    if not furniture.picture(w, w.r.uniform(3, 12) * w.leading):
+    if not furniture.picture(w, w.r.uniform(4, 15) * w.leading):
         return False
     if w.chance(0.7):
         text = (
@@ -91,12 +123,14 @@ def figure(w: Writer) -> bool:
             + w.r.choice([": ", ". "])
             + w.prose(w.r.randint(30, 160))
         )
-        return w.paragraph(
+        done = w.paragraph(
             text=text,
             size=0.9,
             style=w.r.choice(["regular", "italic"]),
             align=w.r.choice([LEFT, CENTRED]),
         )
+        w.separate()
+        return done
     return True
 
 
@@ -104,6 +138,58 @@ def rule(w: Writer) -> bool:
     w.sheet.rule(w.left, w.right, w.y, 1, w.r.choice([w.look.ink, 150]))
     w.space(0.5)
     return True
+
+
+def side_by_side(w: Writer, left: Block, right: Block, share: float) -> None:
+    """Two blocks next to each other: the left one is read first. share: of the width, the left
+    one's."""
+    top, bottom, edges = w.y, w.bottom, (w.left, w.right)
+    middle = w.left + share * w.width
+    with w.frame(edges[0], middle - 0.8 * w.look.size, top, bottom):
+        left(w)
+        end = w.y
+    with w.frame(middle, edges[1], top, bottom):
+        right(w)
+        end = max(end, w.y)
+    w.y = end
+
+
+def small_print(w: Writer) -> None:
+    """A few lines of small type at the foot of the page, as on business letters: a paragraph, or
+    short lines in blocks side by side. They take their room from the frame and are read last."""
+    size = w.r.uniform(0.72, 0.85)
+    count = w.r.choice([2, 3]) if w.width > 34 * w.look.size and w.chance(0.6) else 1
+    lines = w.r.randint(2, 4) if count == 1 else 3
+    height = (lines + 0.1) * w.look.leading * w.sheet.font(size).size
+    if w.room < 6 * height:
+        return
+    w.bottom -= height + w.leading
+    left, right = w.left, w.right
+    if w.chance(0.5):
+        grey = w.r.choice([w.look.ink, 140])
+        w.sheet.rule(left, right, w.bottom + 0.6 * w.leading, 1, grey)
+    before, align = len(w.out), w.r.choice([LEFT, LEFT, CENTRED])
+    top, step = w.bottom + w.leading, (right - left) / count
+    for i in range(count):
+        gutter = w.look.size if count > 1 else 0.0
+        with w.frame(left + i * step, left + (i + 1) * step - gutter, top, top + height):
+            if count == 1:
+                w.paragraph(w.r.randint(80, 400), size=size, align=align)
+            else:
+                w.lines([w.value(kind) for kind in w.r.sample(SMALL_PRINT, lines)], size=size)
+    w.foot += w.out[before:]
+    del w.out[before:]
+
+
+SMALL_PRINT = ("company", "street", "city", "phone", "email", "url", "iban", "vat", "code")
+
+
+def signs(w: Writer) -> bool:
+    """A line of one repeated sign between blocks."""
+    w.space(0.5)
+    done = blocks.sign_line(w, align=w.r.choice([LEFT, LEFT, LEFT, CENTRED]))
+    w.space(max(0.5, w.look.gap))
+    return done
 
 
 def address(w: Writer, align: int = LEFT) -> bool:
@@ -118,7 +204,7 @@ def address(w: Writer, align: int = LEFT) -> bool:
 def columns(w: Writer, count: int, menu: dict[Block, float]) -> None:
     """Sections of `count` columns, at times with blocks of the whole width in between."""
     left, right = w.columns[0][0], w.columns[-1][1]
-    gutter = w.r.uniform(1.4, 3) * w.look.size
+    gutter = (1 + 2 * w.r.random() ** 2) * w.look.size
     width = (right - left - (count - 1) * gutter) / count
     narrow = [
         (left + i * (width + gutter), left + i * (width + gutter) + width) for i in range(count)

@@ -41,10 +41,17 @@ def _add(image: np.ndarray, noise: np.ndarray, deviation: float) -> np.ndarray:
     return cv2.addWeighted(image, 1, noise, share, -128 * share)
 
 
-def scan(image: np.ndarray, r: random.Random, body: float, margin: float) -> np.ndarray:
-    """One page as some machine gives it; 45 % of pages come back as they are. body: text size in
-    pixels; margin: the free pixels around all text, which bound how far the page may turn."""
-    machine = r.choices([None, _soften, _copy, _fax, _photo], [45, 17, 20, 6, 12])[0]
+def scan(
+    image: np.ndarray, r: random.Random, body: float, margin: float, plain: bool
+) -> np.ndarray:
+    """One page as some machine gives it; about half of the pages come back as they are, of plain
+    ones three in four. body: text size in pixels; margin: the free pixels around all text, which
+    bound how far the page may turn."""
+    clean = 75 if plain else 27
+    machine = r.choices(
+        [None, _soften, _copy, _fax, _photo],
+        [clean, *(share * (100 - clean) / 55 for share in (17, 20, 6, 12))],
+    )[0]
     if machine is not None:
         image = machine(image, r, body, margin)
         if r.random() < 0.25:
@@ -175,7 +182,8 @@ def _fax(image: np.ndarray, r: random.Random, body: float, margin: float) -> np.
     work = cv2.resize(image, size, interpolation=cv2.INTER_CUBIC if scale > 1 else cv2.INTER_AREA)
     ink, paper = float(work.min()), float(np.median(work[::4, ::4]))
     work = _add(work, _field(r, size[1], size[0]), r.uniform(0, 8 if body < 16 else 18))
-    threshold = ink + r.uniform(0.5, 0.7) * (paper - ink)
+    share = r.uniform(0.62, 0.78) if body < 18 else r.uniform(0.5, 0.7)  # keeps thin strokes
+    threshold = ink + share * (paper - ink)
     _, work = cv2.threshold(work, threshold if paper > ink + 30 else 127, 255, cv2.THRESH_BINARY)
     work = _speckle(work, r, body)
     return cv2.resize(

@@ -164,10 +164,14 @@ class Sheet:
 
     def rich(self, text: str, font: Font) -> Rich:
         """Text in one font; text must be clean."""
+        text = self._ligated(text, font)
+        return Rich(text, font.slots(text))
+
+    def _ligated(self, text: str, font: Font) -> str:
         if self.look.ligatures and "f" in text:
             for ligature, letters in font.face.ligatures.items():
                 text = text.replace(letters, ligature)
-        return Rich(text, font.slots(text))
+        return text
 
     def superscript(self, digits: str, size: float = 1.0) -> Rich:
         """Raised small digits; the Markdown has superscript characters."""
@@ -182,6 +186,13 @@ class Sheet:
 
     def measure(self, rich: Rich) -> float:
         return float(self.advances(rich).sum())
+
+    def widths(self, texts: list[str], font: Font) -> np.ndarray:
+        """The widths of many texts in one font, as `measure` gives them."""
+        texts = [self._ligated(text, font) for text in texts]
+        sums = np.cumsum(self.advances(Rich("", font.slots("".join(texts)))), dtype=np.float64)
+        ends = np.cumsum([len(text) for text in texts])
+        return np.diff(np.concatenate([[0.0], sums])[np.concatenate([[0], ends])])
 
     def break_lines(
         self,

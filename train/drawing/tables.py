@@ -15,6 +15,7 @@ from drawing.writer import Writer
 NUMBERS = ("number", "amount", "percent")
 SHORT = ("date", "time", "code", "person", "company", "city", "phone", "email")
 TOTALS = ("Total", "Total due", "Sum", "Summe", "Gesamt", "Balance", "Totale")
+SUBTOTALS = ("Subtotal", "Tax", "VAT", "Discount", "Shipping", "Zwischensumme", "MwSt.", "TVA")
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Column:
     kind: str  # a kind of texts.value(), "phrase", "prose" or "index"
     header: str
     align: int
+    header_align: int | None = None  # None: as the cells
     width: float = 0.0  # with padding
 
 
@@ -80,6 +82,9 @@ def _columns(w: Writer, count: int) -> list[Column]:
         header = w.label() if w.chance(0.5) else w.title(1, 3)
         align = numeric if kind in NUMBERS else other
         columns.append(Column(kind, header.replace("|", "/"), align))
+    if w.chance(0.25):
+        for column in columns:
+            column.align = w.r.choice([LEFT, RIGHT])
     return columns
 
 
@@ -92,25 +97,33 @@ class _Table:
     def __init__(self, w: Writer, columns: list[Column], size: float):
         self.w, self.columns, self.rules = w, columns, _rules(w)
         self.font, self.bold = w.sheet.font(size), w.sheet.font(size, "bold")
-        self.pad = w.r.uniform(0.25, 0.7) * w.look.size
+        least = 0.25 if self.rules.columns else 0.45  # between columns without rules
+        self.pad = w.r.uniform(least, 0.75) * w.look.size
         self.leading = 1.15 * self.font.size
         self.extra = w.r.uniform(0.1, 0.9) * self.font.size  # height of a row beyond its lines
         self.left = self.right = 0.0
         fill = self.rules.header_fill
         self.header_ink = w.look.paper if fill is not None and fill < 120 else None
 
-    def _measure(self, text: str, font: Font) -> float:
-        return self.w.sheet.measure(self.w.sheet.rich(text, font)) + 2 * self.pad + 1
+    def _measure(self, texts: list[str], font: Font) -> np.ndarray:
+        """The widths of columns that would just hold the texts."""
+        return self.w.sheet.widths(texts, font) + 2 * self.pad + 1
 
     def set_widths(self, rows: list[list[str]]) -> bool:
         """Column widths from the texts; too wide ones wrap. False if the table cannot fit."""
         room = self.w.width
+        headers = self._measure([column.header for column in self.columns], self.bold)
         for i, column in enumerate(self.columns):
-            widths = [self._measure(row[i], self.font) for row in rows]
-            column.width = max(*widths, self._measure(column.header, self.bold))
+            cells = self._measure([row[i] for row in rows], self.font)
+            column.width = float(max(headers[i], cells.max()))
         if sum(column.width for column in self.columns) > room and not self._wrap(rows, room):
             return False
         total = sum(column.width for column in self.columns)
+        widest = max(column.width for column in self.columns)
+        if self.w.chance(0.25) and widest * len(self.columns) <= room:  # columns of equal width
+            for column in self.columns:
+                column.width = widest
+            total = widest * len(self.columns)
         target = self.w.r.choice([total, min(room, total * self.w.r.uniform(1, 1.5)), room])
         for column in self.columns:
             column.width += (target - total) / len(self.columns)
@@ -133,10 +146,11 @@ class _Table:
         wrapped, least = [], {}
         for i, column in enumerate(self.columns):
             if column.kind in ("phrase", "prose"):
-                words = [self._measure(word, self.font) for row in rows for word in row[i].split()]
-                words += [self._measure(word, self.bold) for word in column.header.split()]
+                words = [word for row in rows for word in row[i].split()]
+                cells = self._measure(words or [""], self.font)
+                header = self._measure(column.header.split() or [""], self.bold)
                 wrapped.append(column)
-                least[id(column)] = max(words)
+                least[id(column)] = float(max(cells.max(), header.max()))
             else:
                 room -= column.width
         if not wrapped or room < sum(least.values()):
@@ -159,13 +173,16 @@ class _Table:
     def height(self, cells: list[Cell]) -> float:
         return max(1, max(len(lines.end) for _, lines in cells)) * self.leading + self.extra
 
-    def draw(self, cells: list[Cell], ink: int | None = None) -> str:
+    def draw(self, cells: list[Cell], ink: int | None = None, header: bool = False) -> str:
         """Draws a row, moves below it, and returns its Markdown."""
         w, x, texts = self.w, self.left, []
         first = w.sheet.baseline(w.y + self.extra / 2, self.leading, self.font.size)
         for (rich, lines), column in zip(cells, self.columns):
             free = column.width - 2 * self.pad - lines.right
-            shift = x + self.pad + {LEFT: 0.0, RIGHT: 1.0, CENTRED: 0.5}[column.align] * free
+            align = column.align
+            if header and column.header_align is not None:
+                align = column.header_align
+            shift = x + self.pad + {LEFT: 0.0, RIGHT: 1.0, CENTRED: 0.5}[align] * free
             drawn = lines.line >= 0
             at = lines.line[drawn]
             xs = (shift[at] + lines.x[drawn]).astype(np.float32)
@@ -189,12 +206,20 @@ class _Table:
             w.sheet.rule(x0 + self.pad, x1 - self.pad, w.y - 1, 1, self.header_ink)
         return _markdown_row([text if i == start else "" for i in range(len(self.columns))])
 
-    def total(self) -> list[Cell]:
-        texts = [""] * len(self.columns)
-        widest = max(range(len(texts) - 1), key=lambda i: self.columns[i].width)
-        texts[self.w.r.choice([0, widest])] = self.w.r.choice(TOTALS)
-        texts[-1] = self.w.value(self.columns[-1].kind)
-        return self.cells(texts, self.bold)
+    def totals(self) -> list[list[Cell]]:
+        """Last rows with sums, in the columns, pitch and rules of the table."""
+        r, rows = self.w.r, []
+        widest = max(range(len(self.columns) - 1), key=lambda i: self.columns[i].width)
+        place = r.choice([0, widest, len(self.columns) - 2])
+        labels = r.sample(SUBTOTALS, r.choice([0, 0, 1, 2])) + [r.choice(TOTALS)]
+        for label in labels:
+            texts = [""] * len(self.columns)
+            texts[place] = self.w.clean(label)
+            if self._measure([texts[place]], self.bold)[0] > self.columns[place].width:
+                texts[place], texts[widest] = "", texts[place]
+            texts[-1] = self.w.value(self.columns[-1].kind)
+            rows.append(self.cells(texts, self.bold if label is labels[-1] else self.font))
+        return rows
 
     def draw_rules(self, top: float, header_top: float, edges: list[float]) -> None:
         """top: of the table; header_top: of the row of column headers; edges: below each row."""
@@ -203,7 +228,7 @@ class _Table:
         grey = self.w.r.choice([self.w.look.ink, self.w.look.ink, 120, 180])
         if rules.header:
             sheet.rule(left, right, edges[0] - 1, thickness, grey)
-        for y in edges[1:-1] if rules.rows else []:
+        for y in edges[1:] if rules.rows else []:
             sheet.rule(left, right, y, thickness, grey)
         if rules.outer:
             sheet.rule(left, right, top, thickness, grey)
@@ -227,8 +252,8 @@ def table(
 ) -> bool:
     """A table; rows that do not fit are left out.
 
-    columns: how many, or kinds: which; size: of the text, relative to the body; totals: a last row
-    with a total."""
+    columns: how many, or kinds: which; size: of the text, relative to the body; totals: last rows
+    with sums."""
     w.separate()
     most = max(2, int(w.width / (6 * w.look.size)))
     columns = min(columns or w.r.randint(2, 7), most)
@@ -262,11 +287,15 @@ def table(
     if rules.header_fill is not None:
         w.sheet.fill(layout.left, top, layout.right, top + head_height, rules.header_fill)
     lines = [layout.draw_group(*group)] if group else []
-    lines.append(layout.draw(header, layout.header_ink))
+    if w.chance(0.3):
+        align = w.r.choice([LEFT, LEFT, CENTRED])
+        for column in cols:
+            column.header_align = align
+    lines.append(layout.draw(header, layout.header_ink, header=True))
     lines.insert(1, "|" + " --- |" * len(cols))
     edges = [w.y]
-    if totals:
-        body.append(layout.total())
+    if totals and cols[-1].kind in NUMBERS:
+        body += layout.totals()
     for number, row in enumerate(body):
         height = layout.height(row)
         if w.y + height > w.bottom:
@@ -276,7 +305,8 @@ def table(
         lines.append(layout.draw(row))
         edges.append(w.y)
     layout.draw_rules(top, top + group_height, edges)
-    w.space(w.look.gap + 0.6)
+    closed = rules.rows or rules.outer or rules.zebra  # where the table ends is seen
+    w.space(w.r.choice([0.4, 0.6, w.look.gap + 0.6] if closed else [0.9, w.look.gap + 0.8]))
     return w.emit("\n".join(lines))
 
 

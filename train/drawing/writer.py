@@ -69,6 +69,7 @@ class Writer:
     column: int = 0
     y: float = 0.0
     out: list[str] = field(default_factory=list)
+    foot: list[str] = field(default_factory=list)  # blocks at the page's foot, read last
     notes: list[str] = field(default_factory=list)  # footnotes still to be referred to
     drawn_notes: list[str] = field(default_factory=list)  # footnotes that have their mark
     numbers: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -310,7 +311,7 @@ class Writer:
         body = self.emphasised(text, size, style)
         if run_in:
             head = self.sheet.font(size, self.r.choice(["bold", "bold", "italic"]))
-            body = join(self.sheet.rich(run_in + " ", head), body)
+            body = join(self.sheet.rich(self.clean(run_in) + " ", head), body)
         mark_end = -1
         if self.notes and " " in text[:150] and self.chance(0.6):
             at = body.chars.find(" ", self.r.randrange(80))
@@ -365,7 +366,7 @@ class Writer:
         words: tuple[int, int] = (1, 8),
     ) -> bool:
         look, heading = self.look, self.headings[level - 1]
-        text = text or self.title(*words)
+        text = self.clean(text) if text else self.title(*words)
         if number:
             self.numbers[level - 1] += 1
             self.numbers[level:] = [0] * (3 - level)
@@ -430,7 +431,7 @@ class Writer:
         if not joined:
             self.separate()
         drawn = []
-        for i, text in enumerate(texts):
+        for i, text in enumerate(map(self.clean, texts)):
             rich = self.sheet.rich(text, font)
             indent = indents[i] if indents else 0.0
             if not text or self.sheet.measure(rich) + indent > self.width:

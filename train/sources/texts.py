@@ -2,8 +2,9 @@
 texts/SPLIT.txt.xz.
 
 A document is held out when the hash of its text says so (1 in 50); of sources in the public
-domain 3 in 50 more are set apart as "open". A paragraph that occurs twice is kept once. What
-shares a run of words with text kept out of training is taken from training.
+domain 3 in 50 more are set apart as "open". A paragraph that occurs twice is kept once, a run of
+words that training would learn by heart three times. What shares a run of words with text kept
+out of training is taken from training.
 """
 
 import lzma
@@ -15,6 +16,8 @@ from functools import cache
 from pathlib import Path
 from zlib import crc32
 
+import numpy as np
+
 from sources.packages import PROGRAMS, PUBLIC, TEXTS, Source
 from text.charset import CHARS
 
@@ -22,6 +25,7 @@ SPLITS = ("open", "held_out", "train")
 LEAST, MOST = 40, 4000  # characters of a paragraph
 LONGEST_CODE_LINE = 100
 SHARED = 7  # words in a row that training text may not have in common with text kept out of it
+REPEATED, MOST_COPIES = 8, 3  # a run of so many words occurs at most so often in training
 SIDE_FILES = (".dat", ".bzs", ".bzv", ".u8")  # indexes beside the files that hold the text
 
 REPLACED = str.maketrans(
@@ -90,6 +94,20 @@ BULLET = re.compile(r"^(?:[-–—*•◦▪·#>+=]+ )+")
 SPACED_LETTERS = re.compile(r"(?:\b\w ){6}")
 
 
+# Words of hatred and the coarsest ones. A word list, a program and a text lose what has one.
+COARSE = re.compile(
+    r"\b(?:nigg(?:er|a)|faggot|kikes?\b|wetback|gooks?\b|spics?\b|trann(?:y|ies)\b|towelhead|"
+    r"raghead|cunt|cocksuck|neger(?:s|n|in|innen)?\b|kanaken?\b|schwuchtel|fotze|"
+    r"wichser|ficken|gefickt|bougnoule|youpin|nègre|négro|enculé|salopes?\b|maric[óo]n|sudaca|"
+    r"frocio|vaffanculo|caralho|kurw|pierdol|jeban|czarnuch|buzerant|neekeri|vittu|baszd|orospu|"
+    r"siktir)|fuck"
+)
+
+
+def is_coarse(text: str) -> bool:
+    return COARSE.search(text.lower()) is not None
+
+
 def clean(paragraph: str, language: str) -> str | None:
     """The paragraph in the characters that a page may show, or None when it is no running text."""
     text = (
@@ -101,6 +119,8 @@ def clean(paragraph: str, language: str) -> str | None:
     text = " ".join(text.replace("¶", " ").split())
     text = LOOSE_MARK.sub(r"\1", BULLET.sub("", text))
     if not LEAST <= len(text) <= MOST or not ALLOWED.fullmatch(text) or REST.search(text):
+        return None
+    if is_coarse(text):
         return None
     words = text.split(" ")
     letters = sum(map(str.isalpha, text)) + len(words) - 1
@@ -118,18 +138,47 @@ def clean(paragraph: str, language: str) -> str | None:
     return text
 
 
+TRIPLE_QUOTED = re.compile(
+    r"""(?P<docstring>^[ ]*[rRuUbB]?("{3}|'{3})(?:(?!\2).)*\2[ ]*$\n?)|("{3}|'{3}).*?\3""",
+    re.S | re.M,
+)
+LONG_COMMENT = re.compile(
+    "|".join(
+        [
+            r"^[ ]*/\*(?:(?!\*/).)*\*/[ ]*$\n?",  # C and its kin
+            r"^[ ]*--\[\[.*?\]\]",  # Lua
+            r"^=[a-z].*?(?:^=(?:cut|end)\b[^\n]*|\Z)",  # Perl and Ruby
+        ]
+    ),
+    re.S | re.M,
+)
+COMMENT = re.compile(r"\s*(?://|/?\*|--|#(?!\[|(?:include|define|undef|if|el|end|pragma|error)))")
+BETWEEN_COMMENTS = 5  # lines of program at least between two lines that are only comment
+
+
 def clean_program(lines: list[str]) -> list[str]:
-    """Lines of a program that fit a page; comments at the top (the licence) are left out."""
-    start = next(
-        (
-            i
-            for i, line in enumerate(lines)
-            if line and not re.match(r"\s*(#|//|/?\*|--|;|=|<\?)", line)
-        ),
-        0,
-    )
-    kept = [line.translate(REPLACED) if not line.isascii() else line for line in lines[start:]]
-    return [line for line in kept if len(line) <= LONGEST_CODE_LINE and ALLOWED.fullmatch(line)]
+    """Lines of a program that fit a page. What is prose goes: docstrings, comments of more than a
+    line, comments that are close to another, and those above the program (the licence).
+    """
+    text = TRIPLE_QUOTED.sub(lambda found: "" if found["docstring"] else found[0], "\n".join(lines))
+    text = LONG_COMMENT.sub(lambda found: "" if "\n" in found[0].strip() else found[0], text)
+    kept: list[str] = []
+    since_comment = 0  # lines of program
+    for line in text.split("\n"):
+        if not line.isascii():
+            line = line.translate(REPLACED)
+        is_comment = COMMENT.match(line)
+        if (
+            (is_comment and since_comment < BETWEEN_COMMENTS)
+            or len(line) > LONGEST_CODE_LINE
+            or not ALLOWED.fullmatch(line)
+            or is_coarse(line)
+            or (not line and (not kept or not kept[-1]))
+        ):
+            continue
+        since_comment = 0 if is_comment else since_comment + bool(line)
+        kept.append(line)
+    return kept if not kept or kept[-1] else kept[:-1]
 
 
 def split_of(text: str, source: Source) -> str:
@@ -180,7 +229,7 @@ def repository_programs(repository: Path) -> list[list[str]]:
     """Quire's own programs: the code that may stand on committed pages."""
     paths = sorted(
         path
-        for pattern in ("train/*.py", "src/**/*.cpp", "src/**/*.h", "src/**/*.cu", "oracle/*.py")
+        for pattern in ("train/**/*.py", "src/**/*.cpp", "src/**/*.h", "src/**/*.cu", "oracle/*.py")
         for path in repository.glob(pattern)
     )
     return [
@@ -189,10 +238,10 @@ def repository_programs(repository: Path) -> list[list[str]]:
     ]
 
 
-def runs_of_words(paragraph: str) -> list[int]:
-    """Hashes of all runs of SHARED words."""
+def runs_of_words(paragraph: str, length: int) -> list[int]:
+    """Hashes of all runs of length words."""
     words = paragraph.split(" ")
-    return [hash(tuple(words[at : at + SHARED])) for at in range(len(words) - SHARED + 1)]
+    return [hash(tuple(words[at : at + length])) for at in range(len(words) - length + 1)]
 
 
 class Library:
@@ -238,6 +287,41 @@ class Library:
                 kept.append(paragraph)
         return kept
 
+    def thin_out(self) -> None:
+        """Drop from training each paragraph with REPEATED words in a row that MOST_COPIES
+        paragraphs before it have: help texts and licences would be learnt by heart.
+        """
+        paragraphs = [
+            paragraph
+            for language, _, text in self.documents["train"]
+            if language != "code"
+            for paragraph in text.split("\n")
+        ]
+        every_run = np.fromiter(
+            (run for text in paragraphs for run in runs_of_words(text, REPEATED)), np.int64
+        )
+        runs, counts = np.unique(every_run, return_counts=True)
+        copies = dict.fromkeys(runs[counts > MOST_COPIES].tolist(), 0)
+
+        def is_new(paragraph: str) -> bool:
+            frequent = {run for run in runs_of_words(paragraph, REPEATED) if run in copies}
+            if any(copies[run] >= MOST_COPIES for run in frequent):
+                return False
+            copies.update((run, copies[run] + 1) for run in frequent)
+            return True
+
+        self.keep_paragraphs(is_new)
+
+    def keep_paragraphs(self, wanted: Callable[[str], bool]) -> None:
+        """Keep of the training text, programs apart, the paragraphs that are wanted."""
+        documents = []
+        for language, name, text in self.documents["train"]:
+            if language != "code":
+                text = "\n".join(paragraph for paragraph in text.split("\n") if wanted(paragraph))
+            if text:
+                documents.append((language, name, text))
+        self.documents["train"] = documents
+
     def separate(self) -> None:
         """Take from training each paragraph with SHARED words in a row of kept-out text."""
         kept_out: set[int] = set()
@@ -245,15 +329,8 @@ class Library:
             for language, _, text in self.documents[split]:
                 if language != "code":
                     for paragraph in text.split("\n"):
-                        kept_out.update(runs_of_words(paragraph))
-        documents = []
-        for language, name, text in self.documents["train"]:
-            if language != "code":
-                paragraphs = text.split("\n")
-                text = "\n".join(p for p in paragraphs if kept_out.isdisjoint(runs_of_words(p)))
-            if text:
-                documents.append((language, name, text))
-        self.documents["train"] = documents
+                        kept_out.update(runs_of_words(paragraph, SHARED))
+        self.keep_paragraphs(lambda text: kept_out.isdisjoint(runs_of_words(text, SHARED)))
 
     def add_own_programs(self, repository: Path) -> None:
         for lines in repository_programs(repository):
@@ -277,6 +354,7 @@ def build(
         show(f"texts: {source.language} {source.name}")
         library.add(source, documents_of(source, roots[source.package]))
     library.add_own_programs(repository)
+    library.thin_out()
     library.separate()
     library.write(folder)
     return library

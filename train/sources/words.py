@@ -15,7 +15,7 @@ from pathlib import Path
 from zlib import crc32
 
 from sources.packages import NAMES, WORDS
-from sources.texts import Library
+from sources.texts import Library, is_coarse
 from text.charset import LATIN
 
 WORD = re.compile(f"[A-Za-z{LATIN}]+(?:[’'-][A-Za-z{LATIN}]+)*")
@@ -38,13 +38,13 @@ def word_list(root: Path, files: str, most: int) -> list[str]:
     except UnicodeDecodeError:
         text = data.decode("iso-8859-2" if "hu" in files or "cs" in files else "iso-8859-1")
     words = [line.split("/")[0].split("\t")[0].strip() for line in text.splitlines()]
-    words = [
-        word
-        for word in words
-        if 1 < len(word) <= 28 and WORD.fullmatch(word) and not word.endswith("'s")
-    ]
+    words = [word for word in words if 1 < len(word) <= 28 and is_word(word)]
     ordered = sorted(words, key=lambda word: crc32(word.encode()))
     return ordered[:most]
+
+
+def is_word(text: str) -> bool:
+    return bool(WORD.fullmatch(text)) and not text.endswith("'s") and not is_coarse(text)
 
 
 def bands(counts: Counter) -> list[str]:
@@ -88,6 +88,7 @@ def is_name(text: str) -> bool:
         2 < len(text) < 26
         and text[0].isupper()
         and all(WORD.fullmatch(part.strip(".")) for part in text.split(" "))
+        and not is_coarse(text)
     )
 
 

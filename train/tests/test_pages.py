@@ -7,6 +7,7 @@ import pytest
 
 import pages
 from drawing import kinds
+from drawing.glyphs import Font
 from text.texts import CHARS
 
 DATA = Path(__file__).parents[1] / "data"
@@ -67,6 +68,32 @@ def test_table_rows_have_equal_cells(generator):
             lines = block.split("\n")
             if len(lines) > 1 and lines[1].startswith("| ---"):
                 assert len({line.count("|") for line in lines}) == 1
+
+
+def test_faces_have_what_they_draw(generator, monkeypatch):
+    """A character that a face lacks is replaced before it is drawn."""
+    slots, lacking = Font.slots, []
+
+    def checked(font, text):
+        lacking.extend(char for char in text if char in font.face.lacks)
+        return slots(font, text)
+
+    monkeypatch.setattr(Font, "slots", checked)
+    for seed in range(300, 400):
+        generator.draw(seed, SMALL)
+    assert not lacking
+
+
+def test_transcript_lines_are_numbered(generator):
+    for seed in range(6):
+        lines = generator.draw(seed, LARGE, kind="transcript").markdown.split("\n")
+        assert [line.split(" ")[0] for line in lines] == [str(n + 1) for n in range(len(lines))]
+
+
+def test_code_stands_out(generator):
+    """Program text is in a fence only where the body is in another kind of face."""
+    for seed in range(12):
+        assert "```" not in generator.draw(seed, LARGE, kind="plain").markdown
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS)

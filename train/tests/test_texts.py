@@ -8,7 +8,10 @@ from random import Random
 
 import pytest
 
+from sources.texts import COMMENT
+from text import lorem
 from text.texts import CHARS, Texts
+from text.words import KEPT_OUT_SHARE
 
 FOLDER = Path(__file__).resolve().parents[1] / "data"
 SPLITS = ("train", "held_out", "open")
@@ -77,6 +80,44 @@ def test_splits_share_no_text(loaded: dict[str, Texts]) -> None:
             assert text not in loaded["train"].text
     pieces = [text[40:120] for text in r.sample(paragraphs, 100)]
     assert sum(piece in loaded["train"].text for piece in pieces) <= 1
+
+
+@pytest.mark.parametrize("split", ["held_out", "open"])
+def test_single_words_of_the_other_splits(loaded: dict[str, Texts], split: str) -> None:
+    """They are training words by frequency and, for a part, words that training may not have."""
+    words, r = loaded[split].words["en"], Random(5)
+    drawn = [words.draw(r) for _ in range(20_000)]
+    kept_out = set(words.kept_out)
+    share = sum(word in kept_out for word in drawn) / len(drawn)
+    assert share > 0.9 * KEPT_OUT_SHARE
+    assert drawn.count("the") > 200
+    if split == "held_out":
+        assert share < 1.1 * KEPT_OUT_SHARE
+        assert kept_out.isdisjoint(loaded["train"].words["en"].text.split("\n"))
+
+
+def test_filler_latin_is_no_known_text() -> None:
+    """Three words in a row of the usual text come up by chance only, one word in eight is none
+    of its words.
+    """
+    r = Random(6)
+    words = [lorem.word(r) for _ in range(50_000)]
+    usual = "consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore"
+    runs = [" ".join(words[at : at + 3]) for at in range(len(words) - 2)]
+    assert sum(run in usual for run in runs) < 5
+    assert sum(word not in lorem.LOREM for word in words) > len(words) / 8
+    assert {"consetetur", "consectetur", "nonumy", "eiusmod", "elitr", "elit"} <= set(words)
+
+
+def test_programs_are_no_prose(loaded: dict[str, Texts]) -> None:
+    texts, r = loaded["train"], Random(8)
+    lines = [line for _ in range(2000) for line in texts.code(r, 12) if line]
+    comments = [line for line in lines if COMMENT.match(line)]
+    assert len(comments) < len(lines) / 6
+    following = [
+        a for a, b in zip(lines, lines[1:], strict=False) if a in comments and b in comments
+    ]
+    assert len(following) < len(lines) / 500  # only where one piece ends and the next starts
 
 
 def test_speed(loaded: dict[str, Texts]) -> None:

@@ -17,8 +17,10 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+from text import lorem, quotes
 from text.charset import ASCII, CHARS
-from text.values import DIGITS, Values
+from text.numerals import DIGITS
+from text.values import Values
 from text.words import Words
 
 __all__ = ["ASCII", "CHARS", "Style", "Texts"]
@@ -28,41 +30,23 @@ ENGLISH_SHARE = 0.6  # of the pages
 SOURCE_POWER = 0.6  # a source is drawn in proportion to its size to this power
 
 # A page has one temper, and its temper says how often a block is of each kind.
-KINDS = ("running", "words", "pseudo", "random", "foreign", "values")
+KINDS = ("running", "words", "pseudo", "random", "foreign", "values", "court")
 TEMPERS = {
-    "reading": (0.50, (0.84, 0.06, 0.04, 0.01, 0.03, 0.02)),
-    "mixed": (0.29, (0.25, 0.24, 0.18, 0.09, 0.14, 0.10)),
-    "words": (0.07, (0.00, 1.00, 0.00, 0.00, 0.00, 0.00)),
-    "pseudo": (0.05, (0.00, 0.00, 1.00, 0.00, 0.00, 0.00)),
-    "random": (0.03, (0.00, 0.00, 0.00, 1.00, 0.00, 0.00)),
-    "foreign": (0.03, (0.10, 0.05, 0.00, 0.00, 0.85, 0.00)),
-    "values": (0.03, (0.10, 0.10, 0.05, 0.05, 0.00, 0.70)),
+    "reading": (0.50, (0.84, 0.06, 0.04, 0.01, 0.03, 0.02, 0.00)),
+    "mixed": (0.27, (0.25, 0.24, 0.18, 0.09, 0.14, 0.09, 0.01)),
+    "words": (0.07, (0.00, 1.00, 0.00, 0.00, 0.00, 0.00, 0.00)),
+    "pseudo": (0.05, (0.00, 0.00, 1.00, 0.00, 0.00, 0.00, 0.00)),
+    "random": (0.03, (0.00, 0.00, 0.00, 1.00, 0.00, 0.00, 0.00)),
+    "foreign": (0.03, (0.10, 0.05, 0.00, 0.00, 0.85, 0.00, 0.00)),
+    "values": (0.03, (0.10, 0.10, 0.05, 0.05, 0.00, 0.70, 0.00)),
+    "court": (0.02, (0.10, 0.00, 0.00, 0.00, 0.00, 0.10, 0.80)),
 }
 TEMPER_NAMES = list(TEMPERS)
 TEMPER_SHARES = [share for share, _ in TEMPERS.values()]
 
-LOREM = """lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt
-ut labore et dolore magna aliqua enim ad minim veniam quis nostrud exercitation ullamco laboris
-nisi aliquip ex ea commodo consequat duis aute irure in reprehenderit voluptate velit esse cillum
-eu fugiat nulla pariatur excepteur sint occaecat cupidatat non proident sunt culpa qui officia
-deserunt mollit anim id est laborum curabitur pretium tincidunt lacus gravida orci a odio nullam
-varius turpis commodo pharetra eros bibendum nec luctus felis sollicitudin vestibulum ante primis
-faucibus ultrices posuere cubilia proin sodales integer tellus cras blandit mauris pulvinar
-fermentum massa semper risus pellentesque habitant morbi tristique senectus netus malesuada fames
-ac egestas vivamus dignissim""".split()
-
-STRAIGHT_QUOTES = str.maketrans("‘’‚“”„«»‹›", "'''\"\"\"\"\"''")
-TO_ASCII = STRAIGHT_QUOTES | {ord("–"): "-", ord("—"): "--", ord("…"): "..."}
-QUOTE_PAIRS = {
-    "curly": "“”‘’",
-    "low": "„“‚‘",
-    "angle": "«»‹›",
-    "reversed": "»«›‹",
-    "ascii": "\"\"''",
-}
+UNUSUAL_VALUES = """code reference email url version hex formula docket statute finance
+science""".split()  # that may stand in a sentence
 SENTENCE_ENDS = re.compile(r"[.!?][”\"’')]? (?=[A-ZÀ-Þ“\"„«])")
-OPENING_DOUBLE = re.compile(r'(^|[\s(\[–—-])"(?=\S)')
-OPENING_SINGLE = re.compile(r"(^|[\s(\[–—-])'(?=\S)")
 BLOCK_MARKS = "#>*+-=|~ "  # what Markdown would read as something else at the start of a paragraph
 STRIPPED = " ,;:.-–—…!?()[]\"'“”„‚‘’«»‹›*/"
 
@@ -74,7 +58,7 @@ class Style:
     language: str
     temper: str
     sources: tuple[int, ...]  # numbers of the regions that running text comes from
-    quotes: str  # "kept" or a key of QUOTE_PAIRS
+    quotes: str  # "kept" or a key of quotes.PAIRS
     spice: float  # share of the words of running text that something unforeseen replaces
     accents: bool  # whether random letters have accents
 
@@ -103,6 +87,25 @@ def sections(path: Path) -> list[tuple[str, str, str]]:
     return found
 
 
+def word_lists(folder: Path, split: str) -> dict[str, Words]:
+    """The words of each language.
+
+    The lists of held_out and open are short, and what is frequent in them is odd. So single
+    words of these splits are training words, drawn by their frequency, and only a part of them
+    (words.KEPT_OUT_SHARE) is of their own list, each word as likely.
+    """
+
+    def lists(name: str) -> dict[str, list[str]]:
+        bodies = sections(folder / f"{name}.txt.xz")
+        return {language: body.split("\n")[:-1] for language, _, body in bodies}
+
+    own = {} if split == "train" else lists(split)
+    return {
+        language: Words(words, kept_out=own.get(language, []))
+        for language, words in lists("train").items()
+    }
+
+
 class Texts:
     """Draws the text of pages. folder: the data folder; split: "train", "held_out" or "open"."""
 
@@ -113,10 +116,7 @@ class Texts:
             )
         folder = Path(folder)
         self._load_documents(folder / "texts" / f"{split}.txt.xz")
-        self.words = {
-            language: Words(body.split("\n")[:-1])
-            for language, _, body in sections(folder / "words" / f"{split}.txt.xz")
-        }
+        self.words = word_lists(folder / "words", split)
         self.word_languages = list(self.words)
         with lzma.open(folder / "words" / "names.json.xz", "rt", encoding="utf-8") as file:
             self.values = Values(json.load(file)[split])
@@ -155,17 +155,10 @@ class Texts:
         language = r.choices(self.languages, self.language_shares)[0]
         own = self.by_language[language]
         sources = r.choices(own, [self.shares[n] for n in own], k=r.choice([1, 1, 2, 3]))
-        if language == "de":
-            quotes = r.choice(["kept", "kept", "low", "reversed", "ascii"])
-        elif language in ("pl", "cs", "hu"):
-            quotes = r.choice(["kept", "kept", "low", "ascii"])
-        elif language in ("fr", "es", "it", "pt"):
-            quotes = r.choice(["kept", "kept", "curly", "angle", "ascii"])
-        else:
-            quotes = r.choice(["kept", "kept", "curly", "curly", "ascii"])
         spice = r.choice([0.0, 0.0, 0.005, 0.01, 0.02, 0.05, 0.1])
         temper = r.choices(TEMPER_NAMES, TEMPER_SHARES)[0]
-        return Style(language, temper, tuple(sources), quotes, spice, r.random() < 0.25)
+        marks = r.choice(quotes.styles_of(language))
+        return Style(language, temper, tuple(sources), marks, spice, r.random() < 0.25)
 
     # ------------------------------------------------------------------ paragraphs
     def prose(self, r: Random, chars: int, style: Style) -> str:
@@ -184,9 +177,11 @@ class Texts:
             text = self._random_strings(r, wanted, style)
         elif kind == "foreign":
             text = self._foreign(r, wanted)
+        elif kind == "court":
+            text = self._court(r, wanted, style)
         else:
             text = self._value_list(r, wanted)
-        text = self._with_quotes(text, style)
+        text = quotes.restyled(text, style.quotes)
         if repeated:
             text = " ".join([text] * max(2, chars // (len(text) + 1)))
         return whole_words(text.lstrip(BLOCK_MARKS) or text, chars)
@@ -243,9 +238,7 @@ class Texts:
         if form < 7:
             return self.values.draw(r, r.choice(("person", "city", "company", "street")))
         if form == 7:
-            return self.values.draw(
-                r, r.choice(("code", "reference", "email", "url", "version", "hex", "formula"))
-            )
+            return self.values.draw(r, r.choice(UNUSUAL_VALUES))
         if form < 10:
             return self._words_of(r, style).pseudo(r)
         if form == 10:
@@ -325,14 +318,17 @@ class Texts:
 
     def _foreign(self, r: Random, chars: int) -> str:
         if r.random() < 0.35:
-            text = self._sentences(r, chars, lambda r: r.choice(LOREM))
-            return (
-                "Lorem ipsum dolor sit amet, consectetur adipiscing elit. " + text
-                if r.random() < 0.3
-                else text
-            )
+            return lorem.opening(r) + self._sentences(r, chars, lorem.word)
         others = [name for name in self.languages if name != "en"] or self.languages
         return self._running(r, chars, r.choice(self.by_language[r.choice(others)]))
+
+    def _court(self, r: Random, chars: int, style: Style) -> str:
+        """What one person says before a court, with a case or a law named in it."""
+        words = self._running(r, chars, r.choice(style.sources)).split(" ")
+        for _ in range(r.randint(0, 2)):
+            kind = r.choice(("docket", "statute", "party", "person"))
+            words.insert(r.randrange(len(words) + 1), self.values.draw(r, kind))
+        return f"{self.values.draw(r, 'speaker')} {' '.join(words)}"
 
     def _value_list(self, r: Random, chars: int) -> str:
         kind = r.choice(
@@ -356,20 +352,6 @@ class Texts:
             items.append(self.values.draw(r, kind))
             length += len(items[-1]) + len(separator)
         return separator.join(items)
-
-    def _with_quotes(self, text: str, style: Style) -> str:
-        if style.quotes == "kept":
-            return text
-        if '"' not in text and "'" not in text and text.isascii():
-            return text
-        if style.quotes == "ascii":
-            return text.translate(TO_ASCII)
-        text = text.translate(STRAIGHT_QUOTES)
-        left, right, inner_left, inner_right = QUOTE_PAIRS[style.quotes]
-        text = OPENING_DOUBLE.sub(rf"\1{left}", text).replace('"', right)
-        text = OPENING_SINGLE.sub(rf"\1{inner_left}", text) if style.quotes == "curly" else text
-        text = text.replace("'", "’")
-        return text.replace(" -- ", " – ").replace("--", "—").replace("...", "…")
 
     # ------------------------------------------------------------------ short pieces
     def phrase(self, r: Random, lo: int, hi: int, style: Style) -> str:
@@ -395,7 +377,9 @@ class Texts:
                 self.random_string(r, r.randint(1, 10), form, style.accents) for _ in range(count)
             ]
         elif kind == "names":
-            words = self.values.draw(r, r.choice(("person", "company", "city"))).split(" ")
+            words = self.values.draw(
+                r, r.choice(("person", "company", "city", "party", "counsel"))
+            ).split(" ")
         else:
             words = " ".join(self.values.draw(r) for _ in range((count + 1) // 2)).split(" ")
         words = words[:count]
@@ -408,7 +392,7 @@ class Texts:
         words[0] = words[0].lstrip(STRIPPED) or self._words_of(r, style).draw(r)
         words[-1] = words[-1].rstrip(STRIPPED) or self._words_of(r, style).draw(r)
         text = " ".join(words)
-        return text.translate(TO_ASCII) if style.quotes == "ascii" else text
+        return text.translate(quotes.TO_ASCII) if style.quotes == "ascii" else text
 
     def value(self, r: Random, kind: str | None = None) -> str:
         """A number, name, address or code; kind: a key of values.Values.kinds, None: any."""

@@ -4,8 +4,10 @@ national forms.
 
 import string
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
+from text import fields
 from text.names import (
     CITIES,
     DOMAINS,
@@ -20,6 +22,7 @@ from text.names import (
     UNITS,
     WEEKDAYS,
 )
+from text.numerals import DIGITS, capitals, decimal, digits, grouped, whole
 
 # Country code, count of digits after the check digits, in an IBAN (letters within it are left out).
 IBANS = [
@@ -41,35 +44,9 @@ IBANS = [
     ("TR", 22),
 ]
 CODE_LETTERS = string.ascii_uppercase + string.digits
-SEPARATORS = [(",", "."), (".", ","), (" ", ","), ("’", "."), ("", "."), ("", ",")]
-DIGITS = "0123456789"
 CURRENCIES = "EUR USD CHF GBP SEK PLN kr zł Kč Ft TL DKK".split()
 NUMBER_MARKS = "No. Nr. N° # Ref. Order INV PO SN Art.".split()
 TITLES = "Dr. Prof. Mr Mrs. Ms Herr Frau M. Mme Sr.".split()
-
-
-def digits(r: Random, count: int) -> str:
-    return "".join(r.choices(DIGITS, k=count))
-
-
-def capitals(r: Random, count: int) -> str:
-    return "".join(r.choices(string.ascii_uppercase, k=count))
-
-
-def grouped(text: str, size: int, separator: str = " ") -> str:
-    """Cut into groups of size characters from the left."""
-    return separator.join(text[i : i + size] for i in range(0, len(text), size))
-
-
-def whole(r: Random, most: int = 7) -> int:
-    """A whole number of 1 to most digits, each length as likely."""
-    return r.randrange(10 ** r.randint(1, most))
-
-
-def decimal(r: Random, places: int, most: int = 7) -> str:
-    thousands, point = r.choice(SEPARATORS)
-    text = f"{whole(r, most):,}".replace(",", thousands)
-    return text + point + digits(r, places) if places else text
 
 
 class Values:
@@ -110,6 +87,13 @@ class Values:
             "coordinates": self.coordinates,
             "reference": self.reference,
             "hex": self.hex,
+            "docket": fields.docket,
+            "statute": fields.statute,
+            "party": partial(fields.party, last_names=self.last),
+            "counsel": partial(fields.counsel, first_names=self.first, last_names=self.last),
+            "speaker": partial(fields.speaker, last_names=self.last),
+            "finance": fields.finance,
+            "science": fields.science,
         }
         self.order = list(self.kinds)
         common = {

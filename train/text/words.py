@@ -2,25 +2,31 @@
 
 import math
 from array import array
+from collections.abc import Sequence
 from itertools import accumulate
 from random import Random
 
 PSEUDO_SAMPLE = 12_000  # words of a language from which its pseudo-words are modelled
 LONGEST_PSEUDO = 18
+KEPT_OUT_SHARE = 0.3
 
 
 class Words:
     """Words of one language by falling frequency; a draw takes a rank that is uniform on a log
-    scale.
+    scale. kept_out: words that training does not know; where there are some, KEPT_OUT_SHARE of
+    the draws are of them, each as likely.
     """
 
-    def __init__(self, words: list[str]):
+    def __init__(self, words: list[str], kept_out: Sequence[str] = ()):
+        self.kept_out = kept_out
         self.text = "\n".join(words)
         self.log_count = math.log(len(words) + 1 - 1e-6)
         self.starts = array("i", accumulate((len(word) + 1 for word in words), initial=0))
         self.followers = followers(words[:: max(1, len(words) // PSEUDO_SAMPLE)])
 
     def draw(self, r: Random) -> str:
+        if self.kept_out and r.random() < KEPT_OUT_SHARE:
+            return r.choice(self.kept_out)
         rank = int(math.exp(r.random() * self.log_count)) - 1
         return self.text[self.starts[rank] : self.starts[rank + 1] - 1]
 
