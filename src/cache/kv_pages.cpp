@@ -7,7 +7,8 @@
 namespace quire {
 
 std::size_t KvPool::Shape::page_bytes() const {
-  return static_cast<std::size_t>(2 * kPageSize * (layers * cols + draft_layers * draft_cols) * size_of(format));
+  return static_cast<std::size_t>(2 * kPageSize * (layers * cols + draft_layers * draft_cols) *
+                                  size_of(format));
 }
 
 KvPool::KvPool(const Backend& backend, Stream& stream, const Shape& shape)

@@ -49,8 +49,8 @@ class KvPool {
   Shape shape_;
   KvPages pages(std::int64_t first_byte, std::int64_t cols) const;
 
-  Memory rows_;  // [layers][k, v][pages * kPageSize, cols], then the same of the drafter
-  Memory table_;                                 // [slots, pages_per_slot], -1: none
+  Memory rows_;   // [layers][k, v][pages * kPageSize, cols], then the same of the drafter
+  Memory table_;  // [slots, pages_per_slot], -1: none
   std::vector<std::vector<std::int32_t>> held_;  // of each slot
   std::vector<std::int32_t> free_;
 };

@@ -59,8 +59,8 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)) {
   QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
   if (draft_model) {
-    QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}", limits.window,
-                draft_model->config.block_size);
+    QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}",
+                limits.window, draft_model->config.block_size);
     const std::int64_t rows = std::int64_t{bucket_for(limits.slots)} * limits.window;
     drafter_.emplace(draft_model->config, draft_model->weights, weights, backend, format,
                      Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});

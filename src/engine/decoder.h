@@ -38,7 +38,8 @@ class Decoder {
   // References must outlive the decoder. With a draft model, steps of windows draft their rows themselves.
   // Throws Error{out_of_memory}.
   Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
-          Format format, const Switches& switches, const Limits& limits, const DraftModel* draft_model = nullptr);
+          Format format, const Switches& switches, const Limits& limits,
+          const DraftModel* draft_model = nullptr);
 
   // Room for `tokens` tokens of keys and values in all, `longest` in one sequence. Whatever the slots held is
   // gone. Throws Error{out_of_memory}.
@@ -48,7 +49,8 @@ class Decoder {
   std::size_t token_bytes() const;
   std::size_t fixed_bytes() const;
 
-  // A sequence of at most `tokens` tokens begins in `slot`; windows may reach past them. Throws Error{out_of_memory} with the numbers.
+  // A sequence of at most `tokens` tokens begins in `slot`; windows may reach past them. Throws
+  // Error{out_of_memory} with the numbers.
   void open(int slot, std::int64_t tokens, const SamplingSettings& settings);
   void close(int slot) { kv_->release(slot); }
 

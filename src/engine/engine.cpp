@@ -90,7 +90,8 @@ std::string_view version() {
 
 // A drafter of the model, loaded.
 struct Drafting {
-  Drafting(const std::filesystem::path& directory, const ModelConfig& target, const Backend& backend, Stream& stream)
+  Drafting(const std::filesystem::path& directory, const ModelConfig& target, const Backend& backend,
+           Stream& stream)
       : config(DrafterConfig::from_directory(directory, target.text)),
         checkpoint(directory, config, backend, stream) {}
 
@@ -116,7 +117,8 @@ struct Engine::State {
         threads(options.threads),
         stream(backend, &threads),
         weights(options.model, config, backend, stream, options.on_load),
-        drafter(options.draft.empty() ? nullptr : std::make_unique<Drafting>(options.draft, config, backend, stream)),
+        drafter(options.draft.empty() ? nullptr
+                                      : std::make_unique<Drafting>(options.draft, config, backend, stream)),
         vision(config.vision, weights.vision, backend, format),
         decoder(config.text, weights.text, backend, stream, format, Switches::parse(options.switches),
                 {.window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1},
@@ -228,7 +230,8 @@ Result Engine::State::generate(const Request& request) {
   });
   const Clock::time_point decode_start = Clock::now();
   // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
-  const int window = drafter && !has_penalties(settings) ? std::min(drafter->config.block_size, kMostWindow) : 1;
+  const int window =
+      drafter && !has_penalties(settings) ? std::min(drafter->config.block_size, kMostWindow) : 1;
   decode(request, start, max_tokens, window, result);
   decoder.drain();
   decoder.close(0);
@@ -238,7 +241,8 @@ Result Engine::State::generate(const Request& request) {
 
 // Takes the tokens in order. A GPU is asked for the next step before this one is looked at, so that it never
 // waits for the host; what it computes past the end is thrown away.
-void Engine::State::decode(const Request& request, Clock::time_point start, int room, int window, Result& result) {
+void Engine::State::decode(const Request& request, Clock::time_point start, int room, int window,
+                           Result& result) {
   const bool ahead = !backend.host_memory;
   const int slot = 0;
   Detokenizer detokenizer(tokenizer);

@@ -293,7 +293,8 @@ std::vector<int> read_taps(const Fields& dflash, int drafter_layers, int target_
   if (!ids) {
     if (drafter_layers == 1) return {target_layers / 2};
     for (int i = 0; i < drafter_layers; ++i)
-      taps.push_back(static_cast<int>(std::lround(1.0 + static_cast<double>(i) * (target_layers - 4) / (drafter_layers - 1))));
+      taps.push_back(static_cast<int>(
+          std::lround(1.0 + static_cast<double>(i) * (target_layers - 4) / (drafter_layers - 1))));
     return taps;
   }
   const std::string expected = fmt::format("rising layers of the target, which has {}", target_layers);
@@ -326,8 +327,9 @@ std::vector<DrafterConfig::Layer> read_drafter_layers(const Fields& f, const Fie
     if (dflash.find("causal")) layer.causal = dflash.flag("causal");
     if (f.find("is_causal")) layer.causal = f.flag("is_causal");
     if (sliding)
-      layer.sliding_window = dflash.find("swa_window_size") ? dflash.integer("swa_window_size", 1, kMaxContext)
-                                                            : f.integer("sliding_window", 1, kMaxContext);
+      layer.sliding_window = dflash.find("swa_window_size")
+                                 ? dflash.integer("swa_window_size", 1, kMaxContext)
+                                 : f.integer("sliding_window", 1, kMaxContext);
     result.push_back(layer);
   }
   return result;
@@ -346,12 +348,14 @@ DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter
   const Fields dflash = f.object("dflash_config");
   f.only("attention_bias", false);
   if (f.find("rope_scaling"))
-    fail(ErrorCode::unsupported, "{}rope_scaling is set; Quire drafts with plain rotary positions only", f.prefix());
+    fail(ErrorCode::unsupported, "{}rope_scaling is set; Quire drafts with plain rotary positions only",
+         f.prefix());
   const auto fits = [&](const char* name, int value) {
     const int found = f.integer(name, 1, kMaxVocab);
     if (found != value)
-      fail(ErrorCode::invalid_input, "{}{} is {}, the target model has {}: the drafter was made for another model",
-           f.prefix(), name, found, value);
+      fail(ErrorCode::invalid_input,
+           "{}{} is {}, the target model has {}: the drafter was made for another model", f.prefix(), name,
+           found, value);
     return found;
   };
   DrafterConfig c;
@@ -364,12 +368,14 @@ DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter
   c.num_key_value_heads = f.integer("num_key_value_heads", 1, kMaxHeads);
   c.head_dim = f.integer("head_dim", 2, kMaxHeadDim);
   if (c.num_attention_heads % c.num_key_value_heads != 0 || c.head_dim % 2 != 0)
-    fail(ErrorCode::invalid_input, "{}{} heads over {} key heads of {} dimensions; expected a multiple, and even",
-         f.prefix(), c.num_attention_heads, c.num_key_value_heads, c.head_dim);
+    fail(ErrorCode::invalid_input,
+         "{}{} heads over {} key heads of {} dimensions; expected a multiple, and even", f.prefix(),
+         c.num_attention_heads, c.num_key_value_heads, c.head_dim);
   c.rms_norm_eps = static_cast<float>(f.number_or(1e-6, "rms_norm_eps", 0, 1));
   const Fields rope = f.find("rope_parameters") ? f.object("rope_parameters") : f;
   c.rope_theta = rope.number_or(1e7, "rope_theta", 1, 1e12);
-  c.block_size = dflash.find("block_size") ? dflash.integer("block_size", 2, 1024) : f.integer("block_size", 2, 1024);
+  c.block_size =
+      dflash.find("block_size") ? dflash.integer("block_size", 2, 1024) : f.integer("block_size", 2, 1024);
   c.mask_token_id = dflash.integer("mask_token_id", 0, target.vocab_size - 1);
   c.taps = read_taps(dflash, layers, target.num_hidden_layers);
   c.layers = read_drafter_layers(f, dflash, layers);

@@ -74,8 +74,8 @@ struct ModelConfig {
   static ModelConfig from_directory(const std::filesystem::path& model);
 };
 
-// A DFlash drafter (architectures DFlashDraftModel): guesses a block of tokens in one pass from what the target
-// model has computed of the tokens before. Embedding and head are the target's.
+// A DFlash drafter (architectures DFlashDraftModel): guesses a block of tokens in one pass from what the
+// target model has computed of the tokens before. Embedding and head are the target's.
 struct DrafterConfig {
   int hidden_size = 0;        // D, the target's
   int intermediate_size = 0;  // F
@@ -84,7 +84,7 @@ struct DrafterConfig {
   int head_dim = 0;  // E, all of it rotated
   float rms_norm_eps = 1e-6f;
   double rope_theta = 1e7;
-  int block_size = 0;              // B: an anchor and B - 1 masks
+  int block_size = 0;  // B: an anchor and B - 1 masks
   std::int32_t mask_token_id = 0;
   std::vector<int> taps;  // layers of the target whose outputs are its features, rising
 

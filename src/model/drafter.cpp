@@ -9,7 +9,8 @@ namespace {
 
 // Bytes of activations for T rows of context, and for T rows of blocks.
 std::size_t context_bytes(const DrafterConfig& c, Format format, std::int64_t T) {
-  const std::int64_t rows = T * (2 * c.hidden_size + 2 * std::ssize(c.layers) * c.kv_cols()) * size_of(format);
+  const std::int64_t rows =
+      T * (2 * c.hidden_size + 2 * std::ssize(c.layers) * c.kv_cols()) * size_of(format);
   return static_cast<std::size_t>(rows + T * c.head_dim * std::int64_t{sizeof(float)}) +
          (4 + 2 * c.layers.size()) * Arena::kAlignment;
 }
@@ -81,8 +82,9 @@ void Drafter::extend(Stream& stream, const Step& step, Rows features) {
     products.push_back({&w.v_proj, p.rows(config_.kv_cols())});
   }
   for (std::size_t i = 0; i < products.size(); i += kMostProjections) {
-    ops_.project(stream, context,
-                 std::span(products).subspan(i, std::min<std::size_t>(kMostProjections, products.size() - i)));
+    ops_.project(
+        stream, context,
+        std::span(products).subspan(i, std::min<std::size_t>(kMostProjections, products.size() - i)));
   }
   const Rows none{.data = context.data, .format = format_, .rows = p.T, .cols = 0, .stride = 0};
   for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
@@ -119,7 +121,8 @@ Rows Drafter::draft(Stream& stream, const Step& step) {
     ops_.add_rms_norm(stream, x, p.y, weights_.layers[l].post_attention_layernorm, eps, p.h);
     mlp(p, weights_.layers[l]);
     const bool last = l + 1 == weights_.layers.size();
-    ops_.add_rms_norm(stream, x, p.y, last ? weights_.norm : weights_.layers[l + 1].input_layernorm, eps, p.h);
+    ops_.add_rms_norm(stream, x, p.y, last ? weights_.norm : weights_.layers[l + 1].input_layernorm, eps,
+                      p.h);
   }
   const Rows logits = p.rows(vocabulary_, Format::f32);
   ops_.linear(stream, p.h, target_.lm_head, {}, logits);

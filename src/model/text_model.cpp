@@ -85,9 +85,9 @@ TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const
       memory_(backend, std::max(step_bytes(config, format, limits.prompt_rows, 1),
                                 step_bytes(config, format, limits.window_rows, limits.window_rows))),
       arena_(memory_.data(), memory_.size()),
-      feature_memory_(backend, static_cast<std::size_t>(std::max(limits.prompt_rows, limits.window_rows) *
-                                                        std::ssize(taps_) * config.hidden_size *
-                                                        size_of(format))) {}
+      feature_memory_(backend,
+                      static_cast<std::size_t>(std::max(limits.prompt_rows, limits.window_rows) *
+                                               std::ssize(taps_) * config.hidden_size * size_of(format))) {}
 
 Rows TextModel::forward(Stream& stream, const Step& step) {
   const Arena::Scope scope(arena_);
@@ -114,7 +114,8 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
   p.probe("embed", x);
 
   const std::int64_t features = std::ssize(taps_) * config_.hidden_size;
-  features_ = {.data = feature_memory_.data(), .format = format_, .rows = p.T, .cols = features, .stride = features};
+  features_ = {
+      .data = feature_memory_.data(), .format = format_, .rows = p.T, .cols = features, .stride = features};
 
   ops_.rms_norm(stream, x, weights_.layers.front().input_layernorm, eps, p.h);
   int full = 0, linear = 0, tapped = 0;  // layers of each kind so far

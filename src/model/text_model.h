@@ -30,8 +30,8 @@ class TextModel {
   // V], of its last row; of a window [T, V].
   Rows forward(Stream& stream, const Step& step);
 
-  // Of the last step: the residual stream after each tapped layer, side by side [T, taps * D]. Valid until the
-  // next call.
+  // Of the last step: the residual stream after each tapped layer, side by side [T, taps * D]. Valid until
+  // the next call.
   Rows features() const { return features_; }
 
   std::size_t activation_bytes() const { return memory_.size() + feature_memory_.size(); }

@@ -129,8 +129,8 @@ class ModelWeights {
 // The weights of a drafter's directory, as ModelWeights owns those of a model.
 class DrafterCheckpoint {
  public:
-  DrafterCheckpoint(const std::filesystem::path& directory, const DrafterConfig& config, const Backend& backend,
-                    Stream& stream);
+  DrafterCheckpoint(const std::filesystem::path& directory, const DrafterConfig& config,
+                    const Backend& backend, Stream& stream);
   DrafterCheckpoint(ModelWeights::Random random, const DrafterConfig& config, const Backend& backend,
                     Stream& stream);
 

@@ -123,8 +123,8 @@ struct StepBegin {
   std::int32_t* position = nullptr;                        // [3, T]
   std::int32_t* kv_row = nullptr;                          // [T], as in QkNormRope; -1 past the last page
   std::int32_t* row_slot = nullptr;                        // [T], as in Sample
-  std::int32_t* index = nullptr;  // [T]: sequence index of the row
-  std::int32_t* next = nullptr;   // [T]: sequence index of the token that a row predicts
+  std::int32_t* index = nullptr;                           // [T]: sequence index of the row
+  std::int32_t* next = nullptr;  // [T]: sequence index of the token that a row predicts
 };
 
 // Angles of the rotary embedding. Frequency i is theta^(-2i/R); it turns by the h stream if i % 3 == 1 and
@@ -142,9 +142,9 @@ struct Rotary {
 struct QkNormRope {
   Rows q_gate;        // [T, H * 2E]: per head E of query, E of gate; the query part is read
   bool gated = true;  // false: there are no gates, q_gate is [T, H * E]
-  Rows k, v;    // [T, G * E]
-  Rows q;       // out [T, H * E]
-  KvPages kv;   // out: the keys and values of the step, in their rows
+  Rows k, v;          // [T, G * E]
+  Rows q;             // out [T, H * E]
+  KvPages kv;         // out: the keys and values of the step, in their rows
   const std::int32_t* kv_row = nullptr;   // [T]: row of kv.k and kv.v, or -1: not kept
   int head_dim = 0;                       // E
   std::span<const float> q_norm, k_norm;  // [E], offset from 1
@@ -157,10 +157,11 @@ struct Attention {
   Rows q;      // [T, H * E]
   KvPages kv;  // holds every key that is seen, those of this step too
   Requests requests;
-  int head_dim = 0;     // E
-  bool causal = true;   // false: a row sees all rows of its request in this step, and what was before them
-  std::int32_t sliding_window = 0;  // of keys before the step, a row sees those less than this behind it; 0: all
-  Rows out;             // [T, H * E]
+  int head_dim = 0;    // E
+  bool causal = true;  // false: a row sees all rows of its request in this step, and what was before them
+  std::int32_t sliding_window =
+      0;     // of keys before the step, a row sees those less than this behind it; 0: all
+  Rows out;  // [T, H * E]
 };
 
 // Dimensions of a Gated-DeltaNet layer.

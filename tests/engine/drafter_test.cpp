@@ -26,7 +26,6 @@ class DrafterGolden : public testing::TestWithParam<DrafterCase> {};
 TEST_P(DrafterGolden, Logits) {
   const auto& [backend_pointer, name, format] = GetParam();
   const Backend& backend = *backend_pointer;
-  if (!backend.host_memory) GTEST_SKIP() << "attention of blocks is not on CUDA yet";
   const Golden golden("tests/golden/drafter/" + name + ".safetensors");
   TextConfig target;
   target.hidden_size = 32, target.vocab_size = 50, target.num_hidden_layers = 6;
@@ -35,16 +34,28 @@ TEST_P(DrafterGolden, Logits) {
   ThreadPool threads(2);
   OpenStream stream(backend, &threads);
   const DrafterCheckpoint checkpoint(directory, config, backend, stream);
+  const auto uploaded = [&](const void* data, std::size_t bytes) {
+    Memory memory(backend, bytes);
+    backend.upload(stream, memory.data(), data, bytes);
+    return memory;
+  };
+  const Memory embed = uploaded(golden.at("embed").data, 50 * 32 * sizeof(bf16));
   TextWeights text;
-  text.embed_tokens = {.data = golden.at("embed").data, .out = 50, .in = 32};
+  text.embed_tokens = {.data = embed.data(), .out = 50, .in = 32};
   text.lm_head = text.embed_tokens;
 
   const Tokens ids = golden.ints("ids");
-  std::vector<float> features = golden.floats("features");
-  const std::int64_t cols = 3 * 32, context = std::ssize(features) / cols, block = std::ssize(ids);
-  Drafter drafter(config, checkpoint.weights, text, backend, format, {.context_rows = 64, .block_rows = block});
+  const std::vector<float> all_features = golden.floats("features");
+  const Memory features = uploaded(all_features.data(), all_features.size() * sizeof(float));
+  const std::int64_t cols = 3 * 32, context = std::ssize(all_features) / cols, block = std::ssize(ids);
+  Drafter drafter(config, checkpoint.weights, text, backend, format,
+                  {.context_rows = 64, .block_rows = block});
   KvPool kv(backend, stream,
-            {.draft_layers = 2, .draft_cols = config.kv_cols(), .format = format, .slots = 2, .pages = 5,
+            {.draft_layers = 2,
+             .draft_cols = config.kv_cols(),
+             .format = format,
+             .slots = 2,
+             .pages = 5,
              .pages_per_slot = 2});
   StateSlots states(backend, stream, {.gdn = {1, 1, 8, 8}, .format = format, .ring_u = format, .slots = 2});
   StepArrays arrays(backend, 64, 1);
@@ -55,29 +66,37 @@ TEST_P(DrafterGolden, Logits) {
   Memory rows(backend, static_cast<std::size_t>(64 * cols * size_of(format)));
   for (std::int64_t begin = 0; begin < context;) {
     const std::int64_t count = std::min<std::int64_t>(begin == 0 ? 50 : 64, context - begin);
-    const Rows given{.data = features.data() + begin * cols, .format = Format::f32, .rows = count, .cols = cols,
+    const Rows given{.data = features.as<float>() + begin * cols,
+                     .format = Format::f32,
+                     .rows = count,
+                     .cols = cols,
                      .stride = cols};
     const Rows taken{.data = rows.data(), .format = format, .rows = count, .cols = cols, .stride = cols};
     backend.ops->convert(stream, given, taken);
     const Tokens zeros(static_cast<std::size_t>(count));
     const std::span<const std::int32_t> position(zeros);
-    drafter.extend(stream, arrays.prompt(stream, kv, states, 1, begin, zeros, {position, position, position}, {}, {}),
+    drafter.extend(stream,
+                   arrays.prompt(stream, kv, states, 1, begin, zeros, {position, position, position}, {}, {}),
                    taken);
     begin += count;
   }
   states.end_prompt(stream, 1, static_cast<std::int32_t>(context), 0);
   backend.upload(stream, states.cursors().token + 1, &ids[0], sizeof(ids[0]));
-  const Tokens masks(2 * (kMostWindow - 1), config.mask_token_id);
+  const Tokens mask_ids(2 * (kMostWindow - 1), config.mask_token_id);
+  const Memory masks = uploaded(mask_ids.data(), mask_ids.size() * sizeof(std::int32_t));
   const int slot = 1;
   arrays.set_batch(stream, {&slot, 1}, static_cast<int>(block));
-  const StepArrays::Window window = arrays.window(kv, states, masks.data(), 1, static_cast<int>(block));
+  const StepArrays::Window window =
+      arrays.window(kv, states, masks.as<std::int32_t>(), 1, static_cast<int>(block));
   backend.ops->step_begin(stream, window.begin);
   const Rows logits = drafter.draft(stream, window.step);
 
   const std::vector<float> expected = golden.floats("logits");
+  std::vector<float> found(expected.size());
+  backend.download(stream, found.data(), logits.data, found.size() * sizeof(float));
   double difference = 0, size = 0;
   for (std::size_t i = 50; i < expected.size(); ++i) {  // the anchor's row means nothing
-    const double d = static_cast<const float*>(logits.data)[i] - double{expected[i]};
+    const double d = found[i] - double{expected[i]};
     difference += d * d, size += double{expected[i]} * expected[i];
   }
   EXPECT_LT(std::sqrt(difference / size), format == Format::f32 ? 1e-5 : 3e-2);
@@ -95,13 +114,14 @@ INSTANTIATE_TEST_SUITE_P(All, DrafterGolden, testing::ValuesIn(drafter_cases()),
 });
 
 // Decoding quire-mini with a drafter of random weights, whose drafts are wrong nearly always.
-class Speculation : public testing::Test {
+class Speculation : public testing::TestWithParam<const Backend*> {
  protected:
   Speculation()
-      : config(ModelConfig::from_directory("models/quire-mini")),
+      : backend(*GetParam()),
+        config(ModelConfig::from_directory("models/quire-mini")),
         threads(2),
-        stream(cpu_backend(), &threads),
-        weights("models/quire-mini", config, cpu_backend(), stream) {
+        stream(backend, &threads),
+        weights("models/quire-mini", config, backend, stream) {
     draft_config.hidden_size = config.text.hidden_size;
     draft_config.intermediate_size = 512;
     draft_config.num_attention_heads = 4;
@@ -124,11 +144,11 @@ class Speculation : public testing::Test {
     std::unique_ptr<DrafterCheckpoint> drafter;
     std::unique_ptr<Decoder::DraftModel> model;
     if (window > 1) {
-      drafter = std::make_unique<DrafterCheckpoint>(ModelWeights::Random{3}, draft_config, cpu_backend(), stream);
+      drafter = std::make_unique<DrafterCheckpoint>(ModelWeights::Random{3}, draft_config, backend, stream);
       model = std::make_unique<Decoder::DraftModel>(draft_config, drafter->weights);
     }
     const int slots = static_cast<int>(prompts.size());
-    Decoder decoder(config.text, weights.text, cpu_backend(), stream, Format::bf16, Switches(),
+    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
                     {.slots = slots, .window = window}, model.get());
     decoder.reserve(slots * 320, 320);
     std::vector<Tokens> out(prompts.size());
@@ -141,8 +161,9 @@ class Speculation : public testing::Test {
       positions.t.resize(tokens.size());
       std::iota(positions.t.begin(), positions.t.end(), 0);
       positions.h = positions.w = positions.t;
-      decoder.prefill(slot, tokens, positions, config.image_token_id,
-                      {.format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size});
+      decoder.prefill(
+          slot, tokens, positions, config.image_token_id,
+          {.format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size});
       out[static_cast<std::size_t>(slot)].push_back(decoder.take().rows[0].token);
     }
     steps = tokens_given = 0;
@@ -155,13 +176,15 @@ class Speculation : public testing::Test {
       for (std::size_t r = 0; r < out.size(); ++r) {
         ++steps, tokens_given += result.counts[r];
         for (int i = 0; i < result.counts[r]; ++i)
-          out[r].push_back(result.rows[r * static_cast<std::size_t>(window) + static_cast<std::size_t>(i)].token);
+          out[r].push_back(
+              result.rows[r * static_cast<std::size_t>(window) + static_cast<std::size_t>(i)].token);
       }
     }
     for (Tokens& t : out) t.resize(count);
     return out;
   }
 
+  const Backend& backend;
   ModelConfig config;
   DrafterConfig draft_config;
   ThreadPool threads;
@@ -170,11 +193,21 @@ class Speculation : public testing::Test {
   int steps = 0, tokens_given = 0;
 };
 
-TEST_F(Speculation, DraftsChangeNoToken) {
+// The CPU's fastest table, and the GPU.
+std::vector<const Backend*> fast_backends() {
+  std::vector<const Backend*> fast = {&cpu_backend()};
+  if (const Backend* cuda = cuda_backend()) fast.push_back(cuda);
+  return fast;
+}
+INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(fast_backends()),
+                         [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
+
+TEST_P(Speculation, DraftsChangeNoToken) {
   for (const int length : {1, 15, 16, 17, 63, 64, 65, 130}) {
     const std::vector<Tokens> plain = run({prompt(length, 1), prompt(length + 3, 2)}, 80, 1);
     for (const int window : {2, 5, 16})
-      EXPECT_EQ(run({prompt(length, 1), prompt(length + 3, 2)}, 80, window), plain) << length << " " << window;
+      EXPECT_EQ(run({prompt(length, 1), prompt(length + 3, 2)}, 80, window), plain)
+          << length << " " << window;
     EXPECT_LT(tokens_given, 2 * steps);
   }
 }

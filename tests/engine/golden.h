@@ -38,7 +38,8 @@ inline Image golden_page(const GoldenCase& c) {
 class Golden {
  public:
   Golden(const GoldenCase& c, Format format)
-      : Golden(fmt::format("tests/golden/{}.{}.safetensors", c.name, format == Format::f32 ? "f32" : "bf16")) {}
+      : Golden(
+            fmt::format("tests/golden/{}.{}.safetensors", c.name, format == Format::f32 ? "f32" : "bf16")) {}
   explicit Golden(std::string path)
       : path_(std::move(path)), file_(path_), tensors_(parse_safetensors(file_.bytes(), path_)) {}
 

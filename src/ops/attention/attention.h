@@ -2,8 +2,6 @@
 // contract, one reference), attention_gate and vision_attention.
 #pragma once
 
-#include <algorithm>
-
 #include "ops/ops.h"
 
 namespace quire {
@@ -14,9 +12,11 @@ void check_attention(const Attention& a);
 // pools.
 void check_attention_requests(const Attention& a);
 // The first key that the row of sequence index `index` sees in a step whose rows begin at index `start`.
-constexpr std::int64_t first_key_seen(const Attention& a, std::int64_t start, std::int64_t index) {
-  if (a.sliding_window == 0 || index < a.sliding_window) return 0;
-  return std::min(index - a.sliding_window + 1, start);
+template <typename Int>
+constexpr Int first_key_seen(std::int32_t sliding_window, Int start, Int index) {
+  if (sliding_window == 0 || index < sliding_window) return 0;
+  const Int first = index - sliding_window + 1;
+  return first < start ? first : start;
 }
 // x and y [T, H E], q_gate [T, H 2E], one format.
 void check_attention_gate(const Rows& x, const Rows& q_gate, int head_dim, const Rows& y);

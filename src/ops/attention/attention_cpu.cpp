@@ -97,8 +97,8 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
   }
 }
 
-// Softmax and weighted sum of `rows` score rows, row i over its first first_keys + i * more_keys keys. Scores of
-// minus infinity have no weight.
+// Softmax and weighted sum of `rows` score rows, row i over its first first_keys + i * more_keys keys. Scores
+// of minus infinity have no weight.
 template <typename T, typename V>
 void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, std::int64_t first_keys,
                  std::int64_t more_keys, const Pages<V>& v, std::int64_t E, T* out, std::int64_t out_stride) {
@@ -127,7 +127,8 @@ void attend(const Attention& a, std::int32_t r, std::int64_t i0, std::int64_t ro
             float* scores, std::int64_t stride, float* q) {
   const std::int64_t E = a.head_dim, group = a.q.cols / a.kv.k.cols, column = h / group * E;
   const std::int64_t P = a.kv.page_size, first = a.requests.first_row[r] + i0;
-  const std::int64_t start = a.requests.start[r], all_rows = a.requests.first_row[r + 1] - a.requests.first_row[r];
+  const std::int64_t start = a.requests.start[r],
+                     all_rows = a.requests.first_row[r + 1] - a.requests.first_row[r];
   const std::int64_t keys = start + (a.causal ? i0 + rows : all_rows);  // seen by the last row
   const std::int32_t* table = a.kv.block_table + std::int64_t{a.requests.slot[r]} * a.kv.pages_per_slot;
   const Pages<A> k{row<const A>(a.kv.k, 0) + column, a.kv.k.stride, P, table};
@@ -143,7 +144,7 @@ void attend(const Attention& a, std::int32_t r, std::int64_t i0, std::int64_t ro
   }
   if (a.sliding_window > 0) {
     for (std::int64_t i = 0; i < rows; ++i) {
-      std::fill_n(scores + i * stride, first_key_seen(a, start, start + i0 + i),
+      std::fill_n(scores + i * stride, first_key_seen(a.sliding_window, start, start + i0 + i),
                   -std::numeric_limits<float>::infinity());
     }
   }

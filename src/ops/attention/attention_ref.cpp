@@ -10,12 +10,12 @@
 namespace quire {
 namespace {
 
-// One query, row t of q and out, against keys row_of(first) .. row_of(keys - 1) of k and v; all are the columns
-// of one head. The weights are rounded relative to the largest score of all keys. A backend rounds them
-// relative to the largest so far, which moves each by at most one rounding.
+// One query, row t of q and out, against keys row_of(first) .. row_of(keys - 1) of k and v; all are the
+// columns of one head. The weights are rounded relative to the largest score of all keys. A backend rounds
+// them relative to the largest so far, which moves each by at most one rounding.
 template <typename RowOf>
-void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t first, std::int64_t keys,
-            RowOf row_of, const Rows& out) {
+void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t first,
+            std::int64_t keys, RowOf row_of, const Rows& out) {
   const std::int64_t E = q.cols;
   const double scale = 1 / std::sqrt(static_cast<double>(E));
   std::vector<double> score;
@@ -113,7 +113,8 @@ void reference::attention(Stream&, const Attention& a) {
       for (std::int64_t h = 0; h < H; ++h) {
         const std::int64_t g = h / (H / G);
         attend(a.q.slice_cols(h * E, E), a.kv.k.slice_cols(g * E, E), a.kv.v.slice_cols(g * E, E), t,
-               first_key_seen(a, start, index), a.causal ? index + 1 : end, row_of, a.out.slice_cols(h * E, E));
+               first_key_seen(a.sliding_window, start, index), a.causal ? index + 1 : end, row_of,
+               a.out.slice_cols(h * E, E));
       }
     }
   }

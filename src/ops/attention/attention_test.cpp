@@ -232,8 +232,8 @@ struct Block {
   bool causal;
   std::int32_t sliding_window;
 };
-Matrix run_block(void (*op)(Stream&, const Attention&), Stream& stream, Heads heads, std::span<const Piece> pieces,
-                 Block block) {
+Matrix run_block(void (*op)(Stream&, const Attention&), Stream& stream, Heads heads,
+                 std::span<const Piece> pieces, Block block) {
   return run(
       [&](Stream& s, const Attention& plain) {
         Attention a = plain;
@@ -246,12 +246,15 @@ Matrix run_block(void (*op)(Stream&, const Attention&), Stream& stream, Heads he
 
 // Equal scores: the mean of the values that are seen.
 TEST_P(AttentionTest, BlocksByHand) {
-  if (std::string_view(ops().name) == "cuda") GTEST_SKIP() << "not on CUDA yet";
   const Sequence s{matrix(format(), 5, 1, {0, 0, 0, 0, 0}), matrix(format(), 5, 1, {0, 0, 0, 0, 0}),
                    matrix(format(), 5, 1, {1, 2, 4, 8, 16})};
   const Piece piece{&s, 3, 2};
-  const auto result = [&](Block block) { return run_block(ops().attention_window, stream(), {1, 1, 1}, {&piece, 1}, block); };
-  const auto mean = [&](float a, float b) { return matrix(format(), 2, 1, {round_to(format(), a), round_to(format(), b)}); };
+  const auto result = [&](Block block) {
+    return run_block(ops().attention_window, stream(), {1, 1, 1}, {&piece, 1}, block);
+  };
+  const auto mean = [&](float a, float b) {
+    return matrix(format(), 2, 1, {round_to(format(), a), round_to(format(), b)});
+  };
   EXPECT_TRUE(same_bits(result({false, 0}), mean(31 / 5.0f, 31 / 5.0f)));
   EXPECT_TRUE(same_bits(result({false, 2}), mean(28 / 3.0f, 24 / 2.0f)));
   EXPECT_TRUE(same_bits(result({true, 2}), mean(12 / 2.0f, 24 / 2.0f)));
@@ -259,9 +262,9 @@ TEST_P(AttentionTest, BlocksByHand) {
 }
 
 TEST_P(AttentionTest, BlocksMatchReference) {
-  if (std::string_view(ops().name) == "cuda") GTEST_SKIP() << "not on CUDA yet";
   for (const Heads heads : {Heads{64, 4, 2}, Heads{128, 6, 2}, Heads{8, 2, 1}}) {
-    const Sequence a = random_sequence(random, format(), heads, 300), b = random_sequence(random, format(), heads, 20);
+    const Sequence a = random_sequence(random, format(), heads, 300),
+                   b = random_sequence(random, format(), heads, 20);
     const Piece pieces[] = {{&a, 284, 16}, {&b, 0, 7}, {&b, 3, 0}, {&a, 64, 1}, {&a, 100, 9}};
     for (const Block block : {Block{false, 0}, {false, 40}, {true, 70}, {false, 1000}}) {
       EXPECT_TRUE(compare(run_block(ops().attention_window, stream(), heads, pieces, block),

@@ -222,8 +222,6 @@ void sample(Stream& s, const Sample& a) {
   Sample d = a;
   d.logits = stage(a.logits), d.out = stage(a.out);
   d.settings = stage(std::span(a.settings, slots)).data();
-  if (a.counts)
-    d.counts = stage(std::span(a.counts, static_cast<std::size_t>(a.requests.count))).data();
   if (a.seen) d.seen = stage(std::span(a.seen, slots * V)).data();
   d.slot = stage(std::span(a.slot, T)).data(), d.position = stage(std::span(a.position, T)).data();
   ops()->sample(stage.stream, d);
@@ -306,6 +304,7 @@ void commit(Stream& s, const Commit& a) {
   d.requests = stage(a.requests);
   d.ids = stage(a.ids, static_cast<std::int64_t>(a.sampled.size()));
   d.sampled = stage(a.sampled);
+  if (a.counts) d.counts = stage(std::span(a.counts, static_cast<std::size_t>(a.requests.count))).data();
   if (a.seen) d.seen = stage(std::span(a.seen, slots * static_cast<std::size_t>(a.vocabulary))).data();
   ops()->commit(stage.stream, d);
   stage.finish();
