@@ -120,7 +120,7 @@ struct Result {
   int prompt_tokens = 0;             // the whole prompt, image tokens included
   double mean_logprob = 0;           // natural log, over `tokens`
   double min_logprob = 0;
-  // Of decoding with a drafter: steps of the model after the first token, and tokens that they gave.
+  // Of decoding with a drafter: steps of the model after the first token, but the last, and tokens they gave.
   int draft_steps = 0, draft_tokens = 0;
   Timings seconds;
 

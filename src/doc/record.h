@@ -31,6 +31,7 @@ struct PageRecord {
   std::string finish_reason;  // of the engine; "" when the model was not asked
   double mean_logprob = 0;    // natural log, over the generated tokens
   double min_logprob = 0;
+  int draft_steps = 0, draft_tokens = 0;  // as in Result
   PageSeconds seconds;
   std::string text;  // Markdown
 };

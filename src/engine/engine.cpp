@@ -286,7 +286,7 @@ void Engine::State::decode(const Request& request, Clock::time_point start, int 
     const Decoder::Result step = decoder.take();
     int kept = 0;
     while (more && kept < step.counts[0]) more = keep(step.rows[static_cast<std::size_t>(kept++)]);
-    if (!first && window > 1) ++result.draft_steps, result.draft_tokens += kept;
+    if (more && !first && window > 1) ++result.draft_steps, result.draft_tokens += kept;
     if (more && !ahead) decoder.step({&slot, 1}, window);
   }
   emit(detokenizer.finish());
