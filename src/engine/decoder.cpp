@@ -86,10 +86,9 @@ std::size_t Decoder::fixed_bytes() const {
 
 void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
   KvPool::Shape shape = kv_shape_;
-  const std::int64_t past = limits_.window - 1;  // of a window that starts at the last token
   shape.slots = limits_.slots;
-  shape.pages = KvPool::pages_for(tokens + past * limits_.slots);
-  shape.pages_per_slot = KvPool::pages_for(longest + past);
+  shape.pages = KvPool::pages_for(tokens + limits_.slots * overrun());
+  shape.pages_per_slot = KvPool::pages_for(longest + overrun());
   backend_.synchronize(stream_);
   graphs_.clear();
   kv_.reset();  // the old one first
@@ -97,7 +96,7 @@ void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
 }
 
 void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings) {
-  kv_->hold(stream_, slot, tokens + limits_.window - 1);
+  kv_->hold(stream_, slot, tokens + overrun());
   states_.clear(stream_, slot);
   backend_.upload(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
 }

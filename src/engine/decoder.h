@@ -84,6 +84,9 @@ class Decoder {
     std::size_t rows = 0, requests = 0;
   };
 
+  // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the first
+  // was known to reach the end.
+  std::int64_t overrun() const { return 2 * (limits_.window - 1); }
   std::int32_t* counts() const { return outcome_.as<std::int32_t>(); }
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
