@@ -184,6 +184,7 @@ void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
                                  .ids = arrays_.ids(),
                                  .sampled = sampled,
                                  .prompt = prompt,
+                                 .assumed = assumed_,
                                  .counts = counts(),
                                  .seen = seen_.as<std::uint16_t>(),
                                  .vocabulary = config_.vocab_size});

@@ -69,6 +69,9 @@ class Decoder {
   // [slots, kMostWindow - 1] in the backend's memory; masks when there is a draft model.
   std::int32_t* drafts() const { return drafts_.as<std::int32_t>(); }
 
+  // From now on so many rows of every window count, whatever is drawn: for measuring.
+  void assume_accepted(int rows) { assumed_ = rows; }
+
   int untaken() const { return untaken_; }
   // Waits for the oldest result; valid until the next is asked for.
   Result take();
@@ -84,8 +87,8 @@ class Decoder {
     std::size_t rows = 0, requests = 0;
   };
 
-  // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the first
-  // was known to reach the end.
+  // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the
+  // first was known to reach the end.
   std::int64_t overrun() const { return 2 * (limits_.window - 1); }
   std::int32_t* counts() const { return outcome_.as<std::int32_t>(); }
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
@@ -111,6 +114,7 @@ class Decoder {
 
   std::vector<int> batch_;  // the slots, and rows of each, that arrays_ was set for
   int batch_window_ = 0;
+  int assumed_ = 0;
   struct Recorded {
     bool ran = false;  // kernels are loaded when they first run, which a recording cannot do
     Handle graph;

@@ -102,5 +102,7 @@ struct DrafterConfig {
 // The dimensions of a published model, for measuring without its weights: "qwen3.5-0.8b", "-2b", "-4b", "-9b"
 // or "-27b". Throws Error{not_found} that lists them.
 ModelConfig published_shape(std::string_view name);
+// A drafter for such a model with the dimensions of the published one for Qwen3.5-4B, widths of the target's.
+DrafterConfig published_drafter(const TextConfig& target);
 
 }  // namespace quire

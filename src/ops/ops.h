@@ -261,6 +261,7 @@ struct Commit {
   const std::int32_t* ids = nullptr;  // [T]: what was run
   std::span<const Sampled> sampled;   // [T]: what was drawn after each row
   bool prompt = false;                // the row is the last of a prompt: only its token is taken
+  std::int32_t assumed = 0;           // not 0: so many rows count, whatever was drawn (for measuring)
   std::int32_t* counts = nullptr;     // out [R]: rows of each request whose tokens count; nullptr: not said
   std::uint16_t* seen = nullptr;      // [slots, V], as in Sample; nullptr: not counted
   std::int64_t vocabulary = 0;        // V

@@ -92,6 +92,7 @@ __global__ void commit_kernel(Commit a) {
     const Sampled* sampled = a.sampled.data();
     std::int32_t last = first;
     while (!a.prompt && last + 1 < end && a.ids[last + 1] == sampled[last].token) ++last;
+    if (a.assumed > 0 && !a.prompt) last = min(first + a.assumed, end) - 1;
     a.cursors.token[slot] = sampled[last].token;
     a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
     if (a.counts) a.counts[r] = last - first + 1;

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "core/error.h"
 #include "ops/check.h"
 #include "ops/element.h"
@@ -94,6 +96,7 @@ void reference::commit(Stream&, const Commit& a) {
     if (first == end) continue;
     std::int32_t last = first;
     while (!a.prompt && last + 1 < end && a.ids[last + 1] == a.sampled[last].token) ++last;
+    if (a.assumed > 0 && !a.prompt) last = std::min(first + a.assumed, end) - 1;
     a.cursors.token[slot] = a.sampled[last].token;
     a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
     if (a.counts) a.counts[r] = last - first + 1;

@@ -115,6 +115,10 @@ TEST(StepTest, CommitsTheRowsThatAgree) {
     EXPECT_EQ(seen[2 * kVocabulary + 0], 1);
     EXPECT_EQ(seen[2 * kVocabulary + 4], 0);
     EXPECT_EQ(seen[1 * kVocabulary + 5], kInPrompt - 1);
+    commit.assumed = 2;
+    ops->commit(stream, commit);
+    EXPECT_THAT(counts, ElementsAre(2, 2, 0, 1));
+    EXPECT_THAT(a.cursors.token, ElementsAre(6, 5, 3, 103));
     commit.prompt = true;
     ops->commit(stream, commit);
     EXPECT_THAT(a.cursors.accepted, ElementsAre(0, 0, 0, 1));  // slot 3 had no rows
