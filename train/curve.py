@@ -12,7 +12,9 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 
 TITLES = {"loss": "loss, nats a token", "accuracy": "tokens right, the text before them given",
-          "tokens_a_step": "tokens a step, bonus included"}
+          "tokens_a_step": "tokens a step, bonus included",
+          "selector_loss": "loss of the selector, nats a token",
+          "recall": "tokens that are candidates of the selector"}
 
 
 def joined(files: list[Path]) -> list[dict]:

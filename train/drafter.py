@@ -1,11 +1,13 @@
-"""Trains a DFlash drafter for a model, on pages drawn as it goes, and measures it.
+"""Trains a DFlash or DFlash2 drafter for a model, on pages drawn as it goes, and measures it.
 
     python train/drafter.py --target DIR --to DIR --minutes 10 --measure 100
+    python train/drafter.py --target DIR --from DFLASH_DIR --dflash2 --to DIR --minutes 10
     torchrun --nproc-per-node 2 train/drafter.py ...       # one process for each GPU
 
 The target is frozen. It reads the page and the text that stands on it, as if it had written that
 text itself; blocks start at random tokens of the text, and each row of a block learns the token at
-its place. With --written DIR the texts are the target's own: pages NAME.png in DIR, with records
+its place. The selector of DFlash2 learns to choose among the candidates of a row when it knows the
+token before. With --written DIR the texts are the target's own: pages NAME.png in DIR, with records
 that `quire parse --format json -o DIR DIR` writes of them.
 
 The drafter is written as published ones are (config.json, model.safetensors in bf16), every few
@@ -31,6 +33,7 @@ from torch import Tensor
 from network import checkpoint, dflash
 from network.data import Packer, Sizes, Text
 from network.dflash import Blocks, Drafter
+from network.dflash2 import candidates, edge_scores
 from network.model import Batch, Model, compiled, linear
 from network.optim import Optimizer, schedule
 from network.speculate import measure
@@ -40,6 +43,7 @@ from target import HELD_OUT_SEED, Draw
 GAMMA = 7.0  # row r weighs exp(-(r - 1) / GAMMA): a wrong row makes those after it useless
 MEASURED_PIXELS = (350_000, 1_048_576)
 SAVE_MINUTES, LOG_STEPS = 4, 20
+PARTS = {"conv": "_conv.", "selector": "candidate_selector."}  # of DFlash2, and in their names
 
 
 class Written:
@@ -91,28 +95,67 @@ def draw_blocks(batch: Batch, count: int, size: int) -> tuple[Blocks, Tensor]:
     return Blocks(anchors, batch.starts[page].long(), size), targets.where(known, -1)
 
 
+def weighted_loss(scores: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
+    """Cross entropy in nats a target; scores [A, B - 1, n], targets [A, B - 1], -1: does not count,
+    weights [B - 1]."""
+    losses = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=-1,
+                             reduction="none").view_as(targets)
+    return (losses * weights).sum() / (targets >= 0).sum().clamp(min=1)
+
+
+def right_in_a_row(guesses: Tensor, targets: Tensor) -> Tensor:
+    """Sum over blocks of how many guesses are right before the first wrong one."""
+    return (guesses == targets).long().cumprod(1).sum()
+
+
 @compiled
 def block_loss(hidden, head, targets, weights):
-    """hidden [A, B - 1, D] -> weighted cross entropy (nats a target), and the sum over blocks of
-    how many guesses are right before the first wrong one."""
+    """hidden [A, B - 1, D] -> loss, right guesses in a row"""
     logits = linear(hidden, head).float()
-    losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-1,
-                             reduction="none").view_as(targets)
-    right = (logits.argmax(-1) == targets).long().cumprod(1).sum()
-    return (losses * weights).sum() / (targets >= 0).sum(), right
+    return weighted_loss(logits, targets, weights), right_in_a_row(logits.argmax(-1), targets)
+
+
+@compiled
+def selected_block_loss(hidden, head, targets, weights, predecessors, predecessor_codebook,
+                        successor_codebook, projection, top_k: int):
+    """predecessors [A, B - 1]: the true token before each row. A row whose target is no candidate
+    does not count for the selector. -> loss, loss of the selector, right guesses in a row, rows
+    whose target is a candidate. A walk would make the same guesses up to the first wrong one."""
+    logits = linear(hidden, head)
+    ids, unary = candidates(logits, top_k)
+    scores = edge_scores(unary, linear(hidden, projection).float(),
+                         F.embedding(predecessors, predecessor_codebook),
+                         F.embedding(ids, successor_codebook))
+    is_target = ids == targets[..., None]
+    places = is_target.int().argmax(-1).where(is_target.any(-1), -1)
+    guesses = ids.gather(-1, scores.argmax(-1, keepdim=True))[..., 0]
+    return (weighted_loss(logits.float(), targets, weights), weighted_loss(scores, places, weights),
+            right_in_a_row(guesses, targets), (places >= 0).sum())
 
 
 def step_loss(drafter: Drafter, target: Model, batch: Batch, count: int, dtype=torch.bfloat16
-              ) -> tuple[Tensor, Tensor]:
-    """-> loss, and tokens a step of a decoder that came to these anchors, bonus included."""
+              ) -> tuple[Tensor, dict[str, Tensor]]:
+    """-> loss, and figures: tokens a step of a decoder that came to these anchors, bonus included;
+    of a selector, its loss and the share of rows whose token is a candidate."""
     with torch.no_grad():
         _, features = target.hidden(batch, drafter.taps, dtype)
     blocks, targets = draw_blocks(batch, count, drafter.block)
     hidden = drafter(features, batch.offsets, batch.ids, target.language_model.embed_tokens.weight,
-                     blocks)
-    places = torch.arange(drafter.block - 1, device=hidden.device)
-    loss, right = block_loss(hidden[:, 1:], target.head, targets, (-places / GAMMA).exp())
-    return loss, 1 + right / (targets[:, 0] >= 0).sum()
+                     blocks)[:, 1:]
+    weights = (-torch.arange(drafter.block - 1, device=hidden.device) / GAMMA).exp()
+    selector, figures = drafter.candidate_selector, {}
+    if selector is None:
+        loss, right = block_loss(hidden, target.head, targets, weights)
+    else:
+        anchors = batch.ids[blocks.anchors, None]
+        predecessors = torch.cat((anchors, targets[:, :-1].clamp(min=0)), 1)
+        loss, selector_loss, right, found = selected_block_loss(
+            hidden, target.head, targets, weights, predecessors, selector.predecessor_codebook,
+            selector.successor_codebook, selector.hidden_projection.weight, selector.top_k)
+        if selector.successor_codebook.requires_grad:
+            loss = loss + selector_loss
+        figures = {"selector_loss": selector_loss, "recall": found / (targets >= 0).sum()}
+    return loss, {"tokens_a_step": 1 + right / (targets[:, 0] >= 0).sum(), **figures}
 
 
 def arguments() -> argparse.Namespace:
@@ -128,6 +171,10 @@ def arguments() -> argparse.Namespace:
     add("--written", type=Path, metavar="DIR", help="train on the target's own texts")
     add("--overfit", type=int, metavar="N", help="train on the first N pages only")
     add("--first", type=int, default=500_000_000, help="number of the first page")
+    add("--dflash2", action="store_true",
+        help="give a new drafter, or the DFlash drafter of --from, the parts of DFlash2")
+    add("--freeze", choices=tuple(PARTS), action="append", default=[],
+        help="leave a part of DFlash2 as it is (a new one does nothing), to see the other alone")
     add("--layers", type=int, default=3, help="of a new drafter (default: %(default)s)")
     add("--blocks", type=int, default=4096, help="of a batch, a multiple of 8 (%(default)s)")
     add("--tokens", type=int, default=Sizes.tokens, help="of a batch and GPU (%(default)s)")
@@ -152,7 +199,19 @@ def open_drafter(args: argparse.Namespace) -> Drafter:
                              "needs a token that no text contains")
         drafter = Drafter(dflash.make_config(target, mask, args.layers))
         drafter.initialise()
+    if args.minutes and args.dflash2 and drafter.candidate_selector is None:
+        drafter = dflash.grow(drafter)
     return drafter
+
+
+def freeze(drafter: Drafter, parts: list[str]) -> None:
+    if parts and drafter.candidate_selector is None:
+        raise SystemExit(f"--freeze {parts[0]}: this is a DFlash drafter; expected DFlash2, which "
+                         "--dflash2 makes of it")
+    for part in parts:
+        for name, p in drafter.named_parameters():
+            if PARTS[part] in name:
+                p.requires_grad_(False)
 
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
@@ -164,7 +223,7 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
     batch = next(loader)
     start = mark = saved = time.time()
     while done < 1:
-        loss, tokens_a_step = step_loss(drafter, target, batch.to(device), args.blocks)
+        loss, figures = step_loss(drafter, target, batch.to(device), args.blocks)
         loss.backward()
         before = time.time()
         batch = next(loader)  # while the GPU works
@@ -185,7 +244,7 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
         if rank == 0 and (step % LOG_STEPS == 0 or done >= 1):
             now = time.time()
             row = dict(step=step, minutes=round((now - start) / 60, 2), loss=round(loss.item(), 4),
-                       tokens_a_step=round(tokens_a_step.item(), 3),
+                       **{name: round(figure.item(), 4) for name, figure in figures.items()},
                        blocks_per_second=round(LOG_STEPS * world * args.blocks / (now - mark)),
                        waiting=round(waited / (now - mark), 2))
             print(json.dumps(row), flush=True)
@@ -242,12 +301,13 @@ def main() -> None:
     torch.manual_seed(0)
     target = checkpoint.load(args.target).to(device).requires_grad_(False)
     drafter = open_drafter(args).to(device)
+    freeze(drafter, args.freeze)
     if loader is not None:
         if rank == 0:
             args.to.mkdir(parents=True, exist_ok=True)
-            count = sum(p.numel() for p in drafter.parameters())
-            print(f"{count / 1e6:.2f} M parameters, features of layers {drafter.taps}, {world} "
-                  f"process(es), {args.blocks} blocks a batch", flush=True)
+            count = sum(p.numel() for p in drafter.parameters() if p.requires_grad)
+            print(f"{count / 1e6:.2f} M parameters to train, features of layers {drafter.taps}, "
+                  f"{world} process(es), {args.blocks} blocks a batch", flush=True)
         train(args, drafter, target, loader, device, rank, world)
     if args.measure and rank == 0:
         measure_held_out(args, drafter, target, sizes, device)

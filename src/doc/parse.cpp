@@ -25,6 +25,14 @@ std::string page_label(const Input& input, const PageRecord& page, int pages) {
   return fmt::format("{} page {}", input.name, page.page);
 }
 
+// Models that were trained to say so answer a page that does not stand upright with how to turn it, and
+// nothing else: "<!-- turned 90 -->", degrees clockwise. 0: another answer.
+int asks_to_turn(std::string_view text) {
+  for (const int degrees : {90, 180, 270})
+    if (text == fmt::format("<!-- turned {} -->", degrees)) return degrees;
+  return 0;
+}
+
 // Follows the text of one page as it is written, and says when to stop.
 class Listener {
  public:
@@ -176,7 +184,7 @@ class Run {
   }
 
   // Nothing when the run was stopped meanwhile.
-  std::optional<PageRecord> parse_page(const Page& page) {
+  std::optional<PageRecord> parse_page(Page& page) {
     PageRecord record;
     record.page = page.number;
     record.width = page.image.width;
@@ -195,7 +203,20 @@ class Run {
     return record;
   }
 
-  std::optional<PageRecord> generate(const Page& page, PageRecord record) {
+  std::optional<PageRecord> generate(Page& page, PageRecord record) {
+    std::optional<PageRecord> answer = ask(page, record);
+    const int degrees = answer ? asks_to_turn(answer->text) : 0;
+    if (degrees == 0) return answer;
+    page.image = turn(std::move(page.image), degrees);
+    std::optional<PageRecord> upright = ask(page, record);
+    if (!upright) return std::nullopt;
+    upright->turned = degrees;
+    upright->tokens += answer->tokens;
+    upright->seconds += answer->seconds;
+    return upright;
+  }
+
+  std::optional<PageRecord> ask(const Page& page, PageRecord record) {
     const std::string label = page_label(job_.inputs[page.input], record, page.pages);
     Listener listener(page.ink);
     Request request = job_.request;

@@ -42,6 +42,7 @@ Json page_json(const PageRecord& page, bool with_text) {
     json["min_logprob"] = rounded(page.min_logprob);
     add_acceptance(json, page.draft_steps, page.draft_tokens);
   }
+  if (page.turned) json["turned"] = page.turned;
   json["seconds"] = seconds_json(page.seconds);
   if (with_text) json["text"] = page.text;
   return json;

@@ -115,6 +115,11 @@ ImageFormat image_format(std::span<const std::byte> file) {
   return ImageFormat::unknown;
 }
 
+Image turn(Image image, int degrees) {
+  QUIRE_CHECK(degrees == 90 || degrees == 180 || degrees == 270, "turn: {} degrees", degrees);
+  return upright(std::move(image), degrees == 90 ? 6 : degrees == 180 ? 3 : 8);
+}
+
 int image_frames(std::span<const std::byte> file) {
   return image_format(file) == ImageFormat::tiff ? tiff_frames(file) : 1;
 }

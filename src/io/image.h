@@ -52,6 +52,9 @@ int image_frames(std::span<const std::byte> file);
 Image decode_image(std::span<const std::byte> file, int frame, std::string_view what,
                    const ImageLimits& limits = {}, std::int64_t enough_pixels = 0);
 
+// The picture turned clockwise by 90, 180 or 270 degrees.
+Image turn(Image image, int degrees);
+
 // The EXIF orientation, 1..8, of a TIFF structure as it stands after "Exif\0\0"; 1 when there is none.
 int exif_orientation(std::span<const std::byte> tiff);
 

@@ -179,6 +179,37 @@ TEST_F(Parse, ALoopIsStoppedAndCut) {
   EXPECT_EQ(out_, "over and over again,\n\n<!-- page 1 truncated: repetition -->\n");
 }
 
+TEST_F(Parse, APageIsTurnedWhenTheModelAsksForIt) {
+  job_.folder = folder_ / "out";
+  add("a.bmp", 64);  // 64 x 128
+  generate_ = [](const Request& request) {
+    Result result;
+    result.tokens = {1, 2};
+    result.text = request.image.width < request.image.height ? "<!-- turned 270 -->" : "lying down";
+    return result;
+  };
+  EXPECT_EQ(run().ok, 1);
+  EXPECT_EQ(read(job_.folder / "a.md"), "lying down\n");
+  const Json page = json("a.json")["pages"][0];
+  EXPECT_EQ(page["turned"], 270);
+  EXPECT_EQ(page["tokens"], 4);
+  EXPECT_EQ(page["width"], 64);
+}
+
+TEST_F(Parse, APageIsTurnedOnceAtMost) {
+  add("a.bmp", kGood);
+  int asked = 0;
+  generate_ = [&](const Request&) {
+    ++asked;
+    Result result;
+    result.text = "<!-- turned 90 -->";
+    return result;
+  };
+  run();
+  EXPECT_EQ(asked, 2);
+  EXPECT_EQ(out_, "<!-- turned 90 -->\n");
+}
+
 TEST_F(Parse, TheRequestIsPassedOn) {
   add("a.bmp", kGood);
   job_.request.prompt = "Read.";

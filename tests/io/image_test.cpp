@@ -364,5 +364,18 @@ TEST_F(TiffTest, PrintsNothing) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
+// Of 1 2 3 / 4 5 6, red alone.
+TEST(Turn, Clockwise) {
+  Image image{.width = 3, .height = 2, .rgb = {1, 0, 0, 2, 0, 0, 3, 0, 0, 4, 0, 0, 5, 0, 0, 6, 0, 0}};
+  const auto reds = [](const Image& turned) {
+    std::vector<int> values{turned.width, turned.height};
+    for (std::size_t i = 0; i < turned.rgb.size(); i += 3) values.push_back(turned.rgb[i]);
+    return values;
+  };
+  EXPECT_THAT(reds(turn(image, 90)), testing::ElementsAre(2, 3, 4, 1, 5, 2, 6, 3));
+  EXPECT_THAT(reds(turn(image, 180)), testing::ElementsAre(3, 2, 6, 5, 4, 3, 2, 1));
+  EXPECT_THAT(reds(turn(image, 270)), testing::ElementsAre(2, 3, 3, 6, 2, 5, 1, 4));
+}
+
 }  // namespace
 }  // namespace quire

@@ -5,7 +5,7 @@ places after the anchor. All rows of a block see one another and, of every token
 the anchor, the target's features: the residual stream after a few of its layers, mixed by `fc`.
 Embedding and output head are the target's own. Config, names and arithmetic are those of the
 published drafters (architecture DFlashDraftModel); positions are plain indices in the sequence,
-also after an image.
+also after an image. A config of architecture DFlash2DraftModel adds the parts in `dflash2.py`.
 
 Shapes: N tokens of the target's batch, A blocks, B rows a block, Q = A * B, T taps, D hidden size,
 E head size.
@@ -20,6 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from network import dflash2
+from network.dflash2 import CandidateSelector, GroupedConv, convolve_input, convolve_output
 from network.model import compiled, linear, rotate
 
 TILE = 128  # rows and columns of the score matrix that are computed or left out together
@@ -67,6 +69,15 @@ def make_config(target: dict, mask_token: int, layers: int = 3, block: int = 16)
         "max_position_embeddings": text["max_position_embeddings"],
         "tie_word_embeddings": target["tie_word_embeddings"],
     }
+
+
+def is_dflash2(config: dict) -> bool:
+    return config["architectures"] == ["DFlash2DraftModel"]
+
+
+def block_size(config: dict) -> int:
+    """B; older configs have it at the top."""
+    return config["dflash_config"].get("block_size") or config["block_size"]
 
 
 @dataclass
@@ -142,11 +153,15 @@ def queries(x, cos, sin, q_proj, q_norm, eps: float):
     return rotate(rms_norm(q, q_norm, eps), cos, sin)
 
 
+attention_input = compiled(convolve_input)
+
+
 @compiled
-def finish_layer(x, o, o_proj, norm, gate, up, down, eps: float):
-    x = x + linear(o.flatten(1), o_proj)
-    h = rms_norm(x, norm, eps)
-    return x + linear(F.silu(linear(h, gate)) * linear(h, up), down)
+def finish_layer(x, o, o_proj, norm, gate, up, down, eps: float, attention_conv, chosen, mlp_conv):
+    x = x + convolve_output(linear(o.flatten(1), o_proj), attention_conv, chosen)
+    h, chosen = convolve_input(rms_norm(x, norm, eps), mlp_conv)
+    h = linear(F.silu(linear(h, gate)) * linear(h, up), down)
+    return x + convolve_output(h, mlp_conv, chosen)
 
 
 class Layer(nn.Module):
@@ -167,6 +182,11 @@ class Layer(nn.Module):
         self.mlp.gate_proj = nn.Linear(hidden, inner, bias=False)
         self.mlp.up_proj = nn.Linear(hidden, inner, bias=False)
         self.mlp.down_proj = nn.Linear(inner, hidden, bias=False)
+        self.attention_conv = self.mlp_conv = None
+        if is_dflash2(c):
+            d = c["dflash_config"]
+            shape = hidden, d["conv_kernel_size"], d["conv_group_size"], block_size(c)
+            self.attention_conv, self.mlp_conv = GroupedConv(*shape), GroupedConv(*shape)
 
     def keys_values(self, x: Tensor, turns: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         a = self.self_attn
@@ -177,35 +197,50 @@ class Layer(nn.Module):
         """x [Q, D]; context [N, D] does not change from layer to layer."""
         a, m = self.self_attn, self.mlp
         h = rms_norm(x, self.input_layernorm.weight, self.eps)
+        attention_conv = mlp_conv = chosen = None
+        if self.attention_conv is not None:
+            attention_conv, mlp_conv = self.attention_conv.parts(), self.mlp_conv.parts()
+            h, chosen = attention_input(h, attention_conv)
         q = queries(h, *block_turns, a.q_proj.weight, a.q_norm.weight, self.eps)
         own, before = self.keys_values(h, block_turns), self.keys_values(context, context_turns)
         k, v = (torch.cat(pair) for pair in zip(before, own))
         o = block_attention(q, k, v, blocks, tiles)
         return finish_layer(x, o, a.o_proj.weight, self.post_attention_layernorm.weight,
-                            m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight, self.eps)
+                            m.gate_proj.weight, m.up_proj.weight, m.down_proj.weight, self.eps,
+                            attention_conv, chosen, mlp_conv)
 
 
 class Drafter(nn.Module):
     def __init__(self, config: dict):
         super().__init__()
         self.config, hidden = config, config["hidden_size"]
-        self.block = config["block_size"]
+        self.block = block_size(config)
         self.mask_token = config["dflash_config"]["mask_token_id"]
         self.taps = tuple(config["dflash_config"]["target_layer_ids"])
         self.fc = nn.Linear(len(self.taps) * hidden, hidden, bias=False)
         self.hidden_norm, self.norm = nn.RMSNorm(hidden), nn.RMSNorm(hidden)
         self.layers = nn.ModuleList([Layer(config) for _ in range(config["num_hidden_layers"])])
+        self.candidate_selector = None
+        if is_dflash2(config):
+            d = config["dflash_config"]
+            self.candidate_selector = CandidateSelector(
+                config["vocab_size"], hidden, d["selector_rank"], d["selector_top_k"])
         dim = config["head_dim"]
         self.register_buffer("frequencies", 1 / config["rope_theta"] ** (
             torch.arange(0, dim, 2).float() / dim), persistent=False)
 
+    @torch.no_grad()
     def initialise(self) -> None:
-        """Weights of a new drafter; products that end in the residual stream start at zero."""
+        """Weights of a new drafter. Products that end in the residual stream start at zero;
+        convolutions start as the identity, and the selector without a say."""
         for name, p in self.named_parameters():
-            if name.endswith(("o_proj.weight", "down_proj.weight")):
-                nn.init.zeros_(p)
+            if name.endswith(("o_proj.weight", "down_proj.weight", "kernel_projection.weight",
+                              "successor_codebook")):
+                p.zero_()
+            elif name.endswith("base_kernel"):
+                p.zero_()[:, 0] = 1
             elif p.ndim == 2:
-                nn.init.normal_(p, std=p.shape[1] ** -0.5)
+                p.normal_(std=p.shape[1] ** -0.5)
 
     def turns(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the rotary embedding at positions [n]. -> [n, 1, E] each"""
@@ -233,6 +268,20 @@ class Drafter(nn.Module):
         x = rms_norm(x, self.norm.weight, self.config["rms_norm_eps"])
         return x.view(*rows.shape, -1)
 
+    def guess(self, hidden: Tensor, head: Tensor, anchors: Tensor) -> Tensor:
+        """hidden [A, B - 1, D] rows after the anchor, anchors [A] ids -> drafts [A, B - 1]"""
+        if self.candidate_selector is None:
+            return linear(hidden, head).argmax(-1)
+        return self.candidate_selector.walk(hidden, head, anchors).tokens
+
+
+def grow(drafter: Drafter) -> Drafter:
+    """A DFlash2 drafter that drafts as this DFlash drafter does, until it is trained."""
+    grown = Drafter(dflash2.make_config(drafter.config))
+    grown.initialise()
+    grown.load_state_dict(drafter.state_dict(), strict=False)
+    return grown
+
 
 def save(drafter: Drafter, folder: Path) -> None:
     """config.json and model.safetensors (bf16) as published."""
@@ -247,10 +296,24 @@ def load(folder: Path) -> Drafter:
     if not path.exists():
         raise SystemExit(f"{path}: not found; expected a drafter as train/drafter.py writes it")
     config = json.loads(path.read_text())
-    if config.get("architectures") != ["DFlashDraftModel"]:
+    if config.get("architectures") not in (["DFlashDraftModel"], ["DFlash2DraftModel"]):
         raise SystemExit(f"{path}: architectures {config.get('architectures')}; "
-                         "expected ['DFlashDraftModel']")
+                         "expected ['DFlashDraftModel'] or ['DFlash2DraftModel']")
+    refuse_unknown_arithmetic(path, config)
     drafter = Drafter(config)
     drafter.load_state_dict({n: t.float() for n, t in
                              load_file(folder / "model.safetensors").items()})
     return drafter
+
+
+def refuse_unknown_arithmetic(path: Path, config: dict) -> None:
+    """Some published drafters compute what is not here; they would load and draft badly."""
+    d = config["dflash_config"]
+    for name, value, expected in (
+            ("layer_types", set(config.get("layer_types") or ()), (set(), {"full_attention"})),
+            ("dflash_config.input_embedding_scale", d.get("input_embedding_scale"), (None, 1)),
+            ("dflash_config.output_multiplier", d.get("output_multiplier"), (None, 1)),
+            ("dflash_config.final_logit_softcapping", d.get("final_logit_softcapping"), (None,))):
+        if value not in expected:
+            raise SystemExit(f"{path}: {name} {value}; expected {expected[-1]}, the only kind that "
+                             "can be trained here")

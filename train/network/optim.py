@@ -42,11 +42,13 @@ class Muon:
 
 
 class Optimizer:
-    """Muon takes the matrices that map features to features; embeddings, the patch embedding and the
-    narrow gate projections have rows that mean something alone and go to AdamW."""
+    """Muon takes the matrices that map features to features; embeddings, codebooks, the patch
+    embedding and the narrow projections to gates and kernels have rows that mean something alone
+    and go to AdamW."""
 
     def __init__(self, model: nn.Module, muon_lr=0.02, adam_lr=2e-3,
-                 alone=("embed", "patch", "in_proj_a", "in_proj_b", "lm_head")):
+                 alone=("embed", "patch", "in_proj_a", "in_proj_b", "lm_head", "codebook",
+                        "kernel_projection")):
         named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
         matrices = [p for n, p in named if p.ndim == 2 and not any(x in n for x in alone)]
         taken = set(map(id, matrices))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from network.data import PageBuffer, Sizes, Text
 from network.dflash import Blocks, Drafter
-from network.model import Batch, Model, linear
+from network.model import Batch, Model
 
 PAGES_AT_ONCE = 128
 
@@ -109,7 +109,7 @@ def decode(target: Model, drafter: Drafter, slots: Slots, stop: int, dtype=torch
         firsts = torch.cat((slots.firsts, slots.firsts[-1:].expand(padding)))
         rows = drafter(features, batch.offsets, batch.ids, embedding,
                        Blocks(anchors, firsts, block))[:len(slots.room), 1:]
-        drafts = linear(rows, target.head).argmax(-1)
+        drafts = drafter.guess(rows, target.head, batch.ids[slots.newest()])
         batch.ids[rows_after(slots.newest() + 1, block - 1)] = drafts
     figures.accepted = accepted.tolist()
     figures.other, figures.other_gap = compare_with_greedy(target, slots, dtype)

@@ -1,50 +1,26 @@
 """Tests of the drafter: arithmetic, targets of its blocks, files, and draft-and-verify decoding."""
 import json
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from drafter import Written, draw_blocks, step_loss
 from network import dflash
-from network.data import PageBuffer, Sizes, Text
+from network.data import PageBuffer, Text
 from network.dflash import TILE, Blocks, Drafter
 from network.model import Batch, Model
 from network.optim import Optimizer
 from network.speculate import Slots, decode
 
-MINI = Path(__file__).parents[2] / "models" / "quire-mini"
-HIDDEN, BLOCK = 64, 8
-SIZES = Sizes(tokens=2 * TILE, patches=256, labels=128)
-
-
-def tiny_config() -> dict:
-    text = dict(
-        vocab_size=4096, hidden_size=HIDDEN, intermediate_size=96, num_hidden_layers=4,
-        num_attention_heads=2, num_key_value_heads=1, head_dim=32, linear_num_key_heads=1,
-        linear_num_value_heads=2, linear_key_head_dim=16, linear_value_head_dim=16,
-        linear_conv_kernel_dim=4, rms_norm_eps=1e-6, max_position_embeddings=4096,
-        layer_types=["linear_attention", "linear_attention", "full_attention", "linear_attention"],
-        rope_parameters=dict(rope_theta=10000.0, partial_rotary_factor=0.25,
-                             mrope_section=[2, 1, 1]))
-    vision = dict(hidden_size=32, num_heads=2, intermediate_size=64, depth=1,
-                  out_hidden_size=HIDDEN, num_position_embeddings=16)
-    return dict(text_config=text, vision_config=vision, tie_word_embeddings=True)
-
+from drafting import (BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target,
+                      two_pages)
 
 @pytest.fixture(scope="module")
 def target() -> Model:
-    torch.manual_seed(1)
-    model = Model(tiny_config()).requires_grad_(False)
-    model.initialise()
-    for p in model.parameters():  # away from the zeros of a new model
-        if p.ndim >= 2:
-            torch.nn.init.normal_(p, std=p.shape[-1] ** -0.5)
-    return model
+    return tiny_target()
 
 
 @pytest.fixture
@@ -61,17 +37,9 @@ def text() -> Text:
     return Text(MINI)
 
 
-def image(seed: int, height: int = 64, width: int = 96) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (height, width), np.uint8)
-
-
 @pytest.fixture
 def batch(text: Text) -> tuple[Batch, list[list[int]]]:
-    responses = [list(range(100, 130)) + [text.stop], list(range(200, 205)) + [text.stop]]
-    buffer = PageBuffer(text, SIZES)
-    for seed, response in enumerate(responses):
-        assert buffer.add(image(seed), response)
-    return buffer.batch(), responses
+    return two_pages(text)
 
 
 def test_taps_of_published_drafters() -> None:
@@ -97,53 +65,6 @@ def test_blocks_start_in_responses_and_aim_at_what_follows(batch) -> None:
             after = response[i + 1:i + BLOCK]
             expected[token] = after + [-1] * (BLOCK - 1 - len(after))
     assert found == expected
-
-
-def plain_forward(config: dict, w: dict, features: torch.Tensor, ids: list[int],
-                  embedding: torch.Tensor) -> torch.Tensor:
-    """One block after `features` [n, T * D], which belong to tokens 0..n-1; ids: anchor and masks.
-    -> [B, D] final normed rows. Written token by token from the published description."""
-    heads, kv, dim = (config[k] for k in ("num_attention_heads", "num_key_value_heads", "head_dim"))
-    theta = config["rope_theta"]
-
-    def norm(x, name):
-        return w[name] * x / (x.pow(2).mean() + config["rms_norm_eps"]).sqrt()
-
-    def rope(x, position):
-        y = torch.empty_like(x)
-        for i in range(dim // 2):
-            angle = torch.tensor(position * theta ** (-2 * i / dim))
-            y[i] = x[i] * angle.cos() - x[i + dim // 2] * angle.sin()
-            y[i + dim // 2] = x[i + dim // 2] * angle.cos() + x[i] * angle.sin()
-        return y
-
-    def key_value(x, layer, position):
-        a = f"layers.{layer}.self_attn."
-        k = (w[a + "k_proj.weight"] @ x).view(kv, dim)
-        v = (w[a + "v_proj.weight"] @ x).view(kv, dim)
-        return [rope(norm(head, a + "k_norm.weight"), position) for head in k], v
-
-    context = [norm(w["fc.weight"] @ f, "hidden_norm.weight") for f in features]
-    start = len(context)
-    rows = [embedding[i] for i in ids]
-    for layer in range(config["num_hidden_layers"]):
-        p = f"layers.{layer}."
-        inputs = [norm(x, p + "input_layernorm.weight") for x in rows]
-        cached = [key_value(c, layer, j) for j, c in enumerate(context)]
-        cached += [key_value(x, layer, start + j) for j, x in enumerate(inputs)]
-        for j, x in enumerate(inputs):
-            q = (w[p + "self_attn.q_proj.weight"] @ x).view(heads, dim)
-            outputs = []
-            for h in range(heads):
-                query = rope(norm(q[h], p + "self_attn.q_norm.weight"), start + j)
-                g = h // (heads // kv)
-                scores = torch.stack([query @ k[g] for k, _ in cached]) * dim ** -0.5
-                outputs.append(sum(s * v[g] for s, (_, v) in zip(scores.softmax(0), cached)))
-            y = rows[j] + w[p + "self_attn.o_proj.weight"] @ torch.cat(outputs)
-            z = norm(y, p + "post_attention_layernorm.weight")
-            gate, up = w[p + "mlp.gate_proj.weight"] @ z, w[p + "mlp.up_proj.weight"] @ z
-            rows[j] = y + w[p + "mlp.down_proj.weight"] @ (F.silu(gate) * up)
-    return torch.stack([norm(x, "norm.weight") for x in rows])
 
 
 def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_path) -> None:
@@ -207,10 +128,10 @@ def test_learns(target, batch) -> None:
     optimizer = Optimizer(drafter)
     curve = []
     for _ in range(25):
-        loss, tokens_a_step = step_loss(drafter, target, packed, 32, torch.float32)
+        loss, figures = step_loss(drafter, target, packed, 32, torch.float32)
         loss.backward()
         optimizer.step(1.0)
-        curve.append((loss.item(), tokens_a_step.item()))
+        curve.append((loss.item(), figures["tokens_a_step"].item()))
     assert curve[0][0] > 2 and curve[-1][0] < 0.2 * curve[0][0]
     assert curve[0][1] < 1.5 and curve[-1][1] > 4
 
@@ -241,19 +162,22 @@ class KnowsTheText:
     """In place of a drafter: drafts the right tokens, but for a wrong one at some places."""
     taps, block = (1,), BLOCK
 
-    def __init__(self, slots: Slots, texts: list[list[int]], wrong: set[int], head: torch.Tensor):
-        self.slots, self.texts, self.wrong, self.head = slots, texts, wrong, head
+    def __init__(self, slots: Slots, texts: list[list[int]], wrong: set[int]):
+        self.slots, self.texts, self.wrong = slots, texts, wrong
 
     def __call__(self, features, offsets, ids, embedding, blocks) -> torch.Tensor:
-        rows = torch.zeros(len(self.texts), BLOCK, HIDDEN)
+        return torch.zeros(len(self.texts), BLOCK, 1)
+
+    def guess(self, hidden, head, anchors) -> torch.Tensor:
+        drafts = torch.zeros(len(self.texts), BLOCK - 1, dtype=torch.long)
         for page, tokens in enumerate(self.texts):
             known = self.slots.known[page].item()
-            for r in range(1, BLOCK):
-                place = known + r - 1
+            assert anchors[page] == tokens[known - 1]
+            for r in range(BLOCK - 1):
+                place = known + r
                 token = tokens[place] if place < len(tokens) else 0
-                token = token + 1 if place in self.wrong else token
-                rows[page, r] = F.normalize(self.head[token], dim=0)
-        return rows
+                drafts[page, r] = token + 1 if place in self.wrong else token
+        return drafts
 
 
 def test_drafting_gives_the_text_of_plain_greedy_decoding(target, drafter, text) -> None:
@@ -266,8 +190,7 @@ def test_drafting_gives_the_text_of_plain_greedy_decoding(target, drafter, text)
     assert figures.other == 0 and figures.tokens == sum(map(len, texts)) - 2
 
     slots = Slots(list(zip(pictures, rooms)), text, BLOCK, SIZES, "cpu")
-    unit_head = F.normalize(target.head, dim=-1)
-    teller = KnowsTheText(slots, texts, {5, 6}, unit_head)
+    teller = KnowsTheText(slots, texts, {5, 6})
     figures = decode(target, teller, slots, text.stop, torch.float32)
     assert [slots.text(i) for i in range(2)] == texts
     # first tokens; then 1-4 and 5, 6 after a wrong draft each, then the rest in blocks of 8
@@ -281,7 +204,7 @@ def test_a_stop_token_ends_a_page(target, text) -> None:
     stop = tokens[6]
     expected = tokens[:tokens.index(stop) + 1]
     slots = Slots([(picture, 12)], text, BLOCK, SIZES, "cpu")
-    teller = KnowsTheText(slots, [tokens], set(), target.head)
+    teller = KnowsTheText(slots, [tokens], set())
     figures = decode(target, teller, slots, stop, torch.float32)
     assert slots.text(0) == expected and figures.cut == 0
     assert figures.tokens == len(expected) - 1
