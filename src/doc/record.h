@@ -32,7 +32,7 @@ struct PageRecord {
   double mean_logprob = 0;    // natural log, over the generated tokens
   double min_logprob = 0;
   int draft_steps = 0, draft_tokens = 0;  // as in Result
-  int turned = 0;  // degrees clockwise by which the page was turned before it was read
+  int turned = 0;                         // degrees clockwise by which the page was turned before it was read
   PageSeconds seconds;
   std::string text;  // Markdown
 };
