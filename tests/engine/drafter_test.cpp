@@ -150,7 +150,7 @@ class Speculation : public testing::TestWithParam<const Backend*> {
     const int slots = static_cast<int>(prompts.size());
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
                     {.slots = slots, .window = window}, model.get());
-    decoder.reserve(slots * 320, 320);
+    decoder.reserve(slots * 384, 384);
     std::vector<Tokens> out(prompts.size());
     std::vector<int> all(prompts.size());
     std::iota(all.begin(), all.end(), 0);
