@@ -36,13 +36,13 @@ from network.dflash import Blocks, Drafter
 from network.dflash2 import candidates, edge_scores
 from network.model import Batch, Model, compiled, linear
 from network.optim import Optimizer, schedule
+from network.run import Run, join_processes
 from network.speculate import measure
 from pages import Pages
 from target import HELD_OUT_SEED, Draw
 
 GAMMA = 7.0  # row r weighs exp(-(r - 1) / GAMMA): a wrong row makes those after it useless
 MEASURED_PIXELS = (350_000, 1_048_576)
-SAVE_MINUTES, LOG_STEPS = 4, 20
 PARTS = {"conv": "_conv.", "selector": "candidate_selector."}  # of DFlash2, and in their names
 
 
@@ -218,43 +218,19 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
           rank: int, world: int) -> None:
     optimizer = Optimizer(drafter)
     torch.manual_seed(rank)
-    curve = open(args.to / "curve.jsonl", "a") if rank == 0 else None
-    step, waited, done = 0, 0.0, 0.0
+    run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
     batch = next(loader)
-    start = mark = saved = time.time()
-    while done < 1:
+    while run.done < 1:
         loss, figures = step_loss(drafter, target, batch.to(device), args.blocks)
         loss.backward()
-        before = time.time()
-        batch = next(loader)  # while the GPU works
-        waited += time.time() - before
-        optimizer.step(args.lr * schedule(step, done))
-        step += 1
-        if step == 1:
-            loss.item()
-            print(f"first step after {time.time() - start:.0f} s", flush=True)
-            start = mark = saved = time.time()  # compilation is not training
-        done = (time.time() - start) / (60 * args.minutes)
-        if world > 1 and step % LOG_STEPS == 0:  # all stop at the same step
-            shared = torch.tensor(done, device=device)
-            dist.broadcast(shared, 0)
-            done = shared.item()
-        elif world > 1:
-            done = min(done, 0.999)
-        if rank == 0 and (step % LOG_STEPS == 0 or done >= 1):
-            now = time.time()
-            row = dict(step=step, minutes=round((now - start) / 60, 2), loss=round(loss.item(), 4),
-                       **{name: round(figure.item(), 4) for name, figure in figures.items()},
-                       blocks_per_second=round(LOG_STEPS * world * args.blocks / (now - mark)),
-                       waiting=round(waited / (now - mark), 2))
-            print(json.dumps(row), flush=True)
-            print(json.dumps(row), file=curve, flush=True)
-            waited, mark = 0.0, now
-            if now - saved > 60 * SAVE_MINUTES:
-                dflash.save(drafter, args.to)
-                saved = now
+        batch = run.next(loader)  # while the GPU works
+        optimizer.step(args.lr * schedule(run.step, run.done))
+        if run.end_step():
+            run.log({"loss": round(loss.item(), 4),
+                     **{name: round(figure.item(), 4) for name, figure in figures.items()},
+                     "blocks_per_second": round(run.rate(args.blocks))})
     if rank == 0:
-        dflash.save(drafter, args.to)
+        run.save()
 
 
 def measure_held_out(args: argparse.Namespace, drafter: Drafter, target: Model, sizes: Sizes,
@@ -278,13 +254,7 @@ def measure_held_out(args: argparse.Namespace, drafter: Drafter, target: Model, 
 
 def main() -> None:
     args = arguments()
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    device = "cpu"
-    if torch.cuda.is_available():
-        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-        torch.cuda.set_device(device)
-    if world > 1:
-        dist.init_process_group("nccl" if device != "cpu" else "gloo")
+    device, rank, world = join_processes()
 
     loader = None
     sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
@@ -304,7 +274,6 @@ def main() -> None:
     freeze(drafter, args.freeze)
     if loader is not None:
         if rank == 0:
-            args.to.mkdir(parents=True, exist_ok=True)
             count = sum(p.numel() for p in drafter.parameters() if p.requires_grad)
             print(f"{count / 1e6:.2f} M parameters to train, features of layers {drafter.taps}, "
                   f"{world} process(es), {args.blocks} blocks a batch", flush=True)

@@ -76,10 +76,14 @@ def draw_pages(split: str, count: int, folder: Path, kind: str | None = None) ->
     from pages import Pages  # here, because real pages need neither fonts nor texts
 
     drawn = Pages(DATA, split)
-    cases = []
+    cases, seed = [], FIRST_SEED
     for i in range(count):
         area, body = PAGE_AREAS[i % len(PAGE_AREAS)], BODY_BUCKETS[i % len(BODY_BUCKETS)]
-        page = drawn.draw(FIRST_SEED + i, area, body, kind)
+        page = drawn.draw(seed, area, body, kind)
+        while page.kind == "turned":  # quire turns it and gives its text, which is not known here
+            seed += 1
+            page = drawn.draw(seed, area, body, kind)
+        seed += 1
         path = folder / f"{i:05}.png"
         cases.append(save_case(path, page.image, page.markdown, page.kind, page.body))
         show_progress("drawn", i + 1, count)

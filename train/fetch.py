@@ -24,7 +24,7 @@ from sources import texts as fetch_texts
 from sources import words as fetch_words
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-FONT_FILES = ["**.ttf", "**.otf"]
+FONT_FILES = ["**.ttf", "**.ttc", "**.otf"]
 
 
 def download(package: str, debs: Path) -> Path:

@@ -3,6 +3,11 @@
     pages = Pages(folder)                        # folder: data/, as the fetch script makes it
     page = pages.draw(seed, (900_000, 1_050_000))
 
+The Markdown says what cannot be read: a run of other scripts, of handwriting or of spoilt text is a
+block "<!-- unreadable -->" at its place; a page that lies on a side or upside down is
+"<!-- turned 90 -->" (180, 270) and nothing else, the angle by which it must be turned clockwise to
+stand upright. A page of which nothing can be read stays upright: of noise nobody can tell.
+
 As a program it draws pages to look at:
 
     python train/pages.py --sheet out.png --count 12 --kind invoice
@@ -19,15 +24,26 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from drawing import design, furniture, kinds
+from drawing import design, furniture
 from drawing.glyphs import Store, load_families, rounded_size
 from drawing.scan import scan
 from drawing.sheet import Sheet
 from drawing.writer import Writer
+from foreign import unreadable
+from foreign.scripts import load_scripts
+from kinds import table as kinds
 from text.texts import Texts
 
+TURNED = "turned"  # pages that lie on a side or upside down
+TURNED_SHARE = 0.04
+# Share of whole pages and of pieces that may have unreadable blocks, and of blocks on these. Not
+# all kinds have blocks to choose from: 3 % of all pages get one.
+PARTLY_UNREADABLE = 0.075, 0.12
+UNREADABLE_BLOCKS = 0.25, 0.5
+FRAGILE = 12.0  # a scan of text of this size wipes nothing out
 SMALL = 300_000  # pixels below which a page is a piece of a page rather than a whole one
 ATTEMPTS = 8
+ALL_KINDS = [*kinds.KINDS, TURNED]
 
 
 @dataclass
@@ -54,6 +70,7 @@ class Pages:
                 f"{fonts}/index.json: no faces of split {faces!r}; run the fetch script"
             )
         self.type = design.Type(families)
+        self.scripts = load_scripts(fonts / "scripts", faces)
         self.texts = Texts(folder, split)
         self.store = Store()
 
@@ -67,16 +84,21 @@ class Pages:
         """The page of a seed: the same arguments give the same page.
 
         pixels: least and most H * W; body: least and most text size, None: as in training; kind:
-        None: any.
+        None: any, and only then may a page be turned or have a part that cannot be read.
         """
-        if kind is not None and kind not in kinds.KINDS:
-            raise ValueError(f"kind {kind!r}: expected one of {', '.join(kinds.KINDS)}")
+        if kind is not None and kind not in ALL_KINDS:
+            raise ValueError(f"kind {kind!r}: expected one of {', '.join(ALL_KINDS)}")
         if self.store.full:
             self.store.clear()
         r = random.Random(seed)
+        turned = kind == TURNED or kind is None and r.random() < TURNED_SHARE
         for _ in range(ATTEMPTS):
-            page = self._attempt(r, pixels, body, kind)
-            if page is not None:
+            page = self._attempt(r, pixels, body, None if turned else kind)
+            if page is None:
+                continue
+            if turned and page.markdown not in ("", unreadable.MARKER):
+                return _turn(page, r.randint(1, 3))
+            if kind != TURNED:
                 return page
         raise RuntimeError(
             f"seed {seed}, pixels {pixels}, body {body}, kind {kind}: no text fitted in {ATTEMPTS} "
@@ -91,8 +113,10 @@ class Pages:
         kind: str | None,
     ) -> Page | None:
         """One try. None if a glyph met an edge, or if a page that should have text got none."""
+        partly = r.random() if kind is None else 1.0
         area = r.uniform(*pixels)
-        kind = kind or kinds.choose(r, area < SMALL)
+        piece = area < SMALL
+        kind = kind or kinds.choose(r, piece)
         recipe = kinds.KINDS[kind]
         shape = r.choice(recipe.shapes)
         plain = r.random() < 0.45  # as a PDF file of a common kind is rendered
@@ -121,6 +145,9 @@ class Pages:
             design.bullets(r, sheet),
             emphasis=r.choice([0, 0, 0.15, 0.4]),
             repeats=r.random() < 0.05,
+            scripts=self.scripts,
+            unreadable=UNREADABLE_BLOCKS[piece] if partly < PARTLY_UNREADABLE[piece] else 0.0,
+            scale=scale,
         )
         if kind not in ("blank", "screen") and shape in ("portrait", "landscape", "wide"):
             furniture.around(writer)
@@ -131,7 +158,8 @@ class Pages:
         writer.footnotes(writer.bottom + 0.5 * writer.leading, writer.bottom + notes)
 
         ink, outside = sheet.finish()
-        markdown = "" if kind == "blank" else "\n\n".join(writer.out + writer.foot)
+        blocks = [] if kind == "blank" else unreadable.merged(writer.out + writer.foot)
+        markdown = "\n\n".join(blocks)
         if outside or (markdown == "") != (kind == "blank"):
             return None
         image = sheet.canvas
@@ -140,10 +168,17 @@ class Pages:
             image = cv2.resize(image, (width, height), interpolation=method)
         left, top, right, bottom = ink / scale
         margin = max(0.0, min(left, top, width - right, height - bottom))
-        image = scan(image, r, size, margin, plain)
+        image = scan(image, r, min(size, FRAGILE) if sheet.fragile else size, margin, plain)
         if r.random() < 0.01:
             image = 255 - image
         return Page(image, markdown, kind, size)
+
+
+def _turn(page: Page, quarters: int) -> Page:
+    """The page as it lies when it must be turned clockwise by so many quarters to stand upright;
+    the Markdown says the angle and nothing else."""
+    image = np.ascontiguousarray(np.rot90(page.image, quarters))
+    return Page(image, f"<!-- turned {90 * quarters} -->", TURNED, page.body)
 
 
 def _room_for_notes(w: Writer) -> float:
@@ -188,7 +223,7 @@ def main() -> None:
     add("--seed", type=int, default=0, help="of the first page")
     add("--pixels", type=int, nargs=2, default=(900_000, 1_050_000), metavar=("LEAST", "MOST"))
     add("--body", type=float, nargs=2, metavar=("LEAST", "MOST"), help="text size in pixels")
-    add("--kind", nargs="*", choices=list(kinds.KINDS), help="in turn; default: as in training")
+    add("--kind", nargs="*", choices=ALL_KINDS, help="in turn; default: as in training")
     args = parser.parse_args()
 
     pages = Pages(args.data, args.split)

@@ -9,13 +9,11 @@ parts: --part says which part of the curriculum (small crops first, whole pages 
 `--from` may hold only config.json and tokenizer files: then the model starts new.
 """
 import argparse
-import json
 import multiprocessing
 import os
 import random
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +24,11 @@ from network import checkpoint
 from network.data import Packer, PageBuffer, Sizes, Text
 from network.model import Batch, Model
 from network.optim import Optimizer, schedule
+from network.run import LOG_STEPS, Run, join_processes
 from pages import Pages
 
 HELD_OUT_SEED = 10 ** 9
 SMALL, MEDIUM, LARGE = (50_000, 350_000), (350_000, 950_000), (950_000, 2_097_152)  # pixels
-SAVE_MINUTES, LOG_STEPS = 4, 20
 
 
 def shares(progress: float) -> tuple[float, float, float]:
@@ -104,13 +102,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
-    rank, world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-    device = "cpu"
-    if torch.cuda.is_available():
-        device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
-        torch.cuda.set_device(device)
-    if world > 1:
-        dist.init_process_group("nccl" if device != "cpu" else "gloo")
+    device, rank, world = join_processes()
     begin, end = map(float, args.part.split(":"))
     progress = multiprocessing.Value("d", begin)
     sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
@@ -130,10 +122,8 @@ def main() -> None:
         model.to(device)
     optimizer = Optimizer(model)
     held_out = held_out_batches(args.data, text, sizes) if rank == 0 else {}
-    curve = None
+    run = Run(args.minutes, args.to, lambda: checkpoint.save(model, config, args.to), device, rank, world)
     if rank == 0:
-        args.to.mkdir(parents=True, exist_ok=True)
-        curve = open(args.to / "curve.jsonl", "a")
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                      "generation_config.json", "preprocessor_config.json"):
             if (args.source / name).exists() and args.source.resolve() != args.to.resolve():
@@ -142,57 +132,32 @@ def main() -> None:
         print(f"{count / 1e6:.1f} M parameters, {world} process(es) with {args.workers} drawing "
               f"pages each, {sizes.tokens} tokens a batch", flush=True)
 
-    step, pages, waited = 0, 0, 0.0
+    pages = 0  # since the last log
     batch = next(loader)
-    start = mark = time.time()
-    saved = start
-    done = 0.0
-    while done < 1 and step < args.steps:
+    while run.done < 1 and run.step < args.steps:
         batch = batch.to(device)
         loss, right = model.loss(batch)
         count = (batch.labels >= 0).sum()
         (loss / count).backward()
         pages += batch.pages
-        before = time.time()
-        following = next(loader)  # while the GPU works
-        waited += time.time() - before
-        optimizer.step(args.lr * schedule(step, done, decay_from=args.decay_from))
-        step += 1
-        if step == 1:
-            torch.cuda.synchronize() if device != "cpu" else None
-            print(f"first step after {time.time() - start:.0f} s", flush=True)
-            start = mark = saved = time.time()  # compilation is not training
-        done = (time.time() - start) / (60 * args.minutes)
-        if world > 1 and step % LOG_STEPS == 0:  # all stop at the same step
-            shared = torch.tensor(done, device=device)
-            dist.broadcast(shared, 0)
-            done = shared.item()
-        elif world > 1:
-            done = min(done, 0.999)
-        progress.value = begin + (end - begin) * min(done, 1.0)
-        if rank == 0 and step % LOG_STEPS == 0:
-            seconds = time.time() - mark
-            row = dict(step=step, minutes=round((time.time() - start) / 60, 2),
-                       progress=round(progress.value, 4), loss=round((loss / count).item(), 4),
-                       accuracy=round((right / count).item(), 4),
-                       tokens_per_second=round(LOG_STEPS * world * sizes.tokens / seconds),
-                       pages_per_second=round(pages * world / seconds, 1),
-                       waiting=round(waited / seconds, 2), fill=round((count / sizes.labels).item(), 2))
-            if step % (10 * LOG_STEPS) == 0 or done >= 1:
-                row |= evaluate(model, held_out, device)
-            print(json.dumps(row), flush=True)
-            print(json.dumps(row), file=curve, flush=True)
-            pages, waited, mark = 0, 0.0, time.time()
-            if time.time() - saved > 60 * SAVE_MINUTES:
-                checkpoint.save(model, config, args.to)
-                saved = time.time()
+        following = run.next(loader)  # while the GPU works
+        optimizer.step(args.lr * schedule(run.step, run.done, decay_from=args.decay_from))
+        time_to_log = run.end_step()
+        progress.value = begin + (end - begin) * min(run.done, 1.0)
+        if time_to_log:
+            figures = dict(progress=round(progress.value, 4), loss=round((loss / count).item(), 4),
+                           accuracy=round((right / count).item(), 4),
+                           tokens_per_second=round(run.rate(sizes.tokens)),
+                           pages_per_second=round(run.rate(pages / LOG_STEPS), 1),
+                           fill=round((count / sizes.labels).item(), 2))
+            if run.step % (10 * LOG_STEPS) == 0:
+                figures |= evaluate(model, held_out, device)
+            run.log(figures)
+            pages = 0
         batch = following
     if rank == 0:
-        row = dict(step=step, minutes=round((time.time() - start) / 60, 2),
-                   **evaluate(model, held_out, device))
-        print(json.dumps(row), flush=True)
-        print(json.dumps(row), file=curve, flush=True)
-        checkpoint.save(model, config, args.to)
+        run.write(evaluate(model, held_out, device))
+        run.save()
     if world > 1:
         dist.destroy_process_group()
 

@@ -25,6 +25,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from text.texts import CHARS
 
+BREAK = 1  # the number of a glyph of no width, where a line may end
 PHASES = 4  # horizontal subpixel positions
 STORE_LIMIT = 256 << 20  # bytes of glyph bitmaps; near it the store is emptied between pages
 MASTER = 96  # pixels per em of the drawing from which smaller sizes are averaged
@@ -35,6 +36,7 @@ ALPHABET = CHARS + "".join(LIGATURES)
 UNKNOWN = len(ALPHABET)
 INDEX = np.full(0x10000, UNKNOWN, np.int32)  # code point -> position in ALPHABET
 INDEX[[ord(c) for c in ALPHABET]] = np.arange(len(ALPHABET))
+OTHER = int(INDEX[ord("x")])  # stands for a character of another alphabet
 
 COMMON = INDEX[
     [ord(c) for c in string.ascii_letters + string.digits + string.punctuation]
@@ -42,7 +44,8 @@ COMMON = INDEX[
 
 
 class Bitmaps:
-    """Glyph bitmaps, one after another in a pool. Number 0 stands for "not drawn yet".
+    """Glyph bitmaps, one after another in a pool. Number 0 stands for "not drawn yet", number 1
+    (BREAK) for a space of no width.
 
     The arrays are large from the start: memory that is not written to is not taken.
     """
@@ -55,7 +58,7 @@ class Bitmaps:
 
     def clear(self) -> None:
         self.used = 0
-        self.count = 1
+        self.count = BREAK + 1
 
     def _allocate(self, glyphs: int) -> None:
         self.advance = np.zeros(glyphs, np.float32)
@@ -63,6 +66,7 @@ class Bitmaps:
         self.top, self.height = np.zeros((2, glyphs), np.int32)
         self.left, self.width = np.zeros((2, glyphs, self.phases), np.int32)
         self.offset = np.zeros((glyphs, self.phases), np.int64)  # in the pool
+        self.index[BREAK] = INDEX[ord(" ")]
 
     def reserve(self, glyphs: int, size: int) -> None:
         """Makes room for so many more glyphs and bytes."""
@@ -75,12 +79,14 @@ class Bitmaps:
         if self.used + size > len(self.pool):
             self.pool = np.concatenate([self.pool, np.zeros(len(self.pool) + size, np.uint8)])
 
-    def draw(self, font: ImageFont.FreeTypeFont, chars: np.ndarray, rise: int = 0) -> np.ndarray:
-        """Draws characters (positions in ALPHABET) with FreeType, the same bitmap for all phases;
-        returns their numbers."""
+    def draw(
+        self, font: ImageFont.FreeTypeFont, alphabet: str, chars: np.ndarray, rise: int = 0
+    ) -> np.ndarray:
+        """Draws characters (positions in the alphabet) with FreeType, the same bitmap for all
+        phases; returns their numbers."""
         numbers = np.arange(self.count, self.count + len(chars))
         boxes = [
-            font.getbbox(ALPHABET[i], anchor="ls") for i in chars
+            font.getbbox(alphabet[i], anchor="ls") for i in chars
         ]  # left, top, right, bottom about the baseline
         widths = [max(0, box[2] - box[0]) + 2 for box in boxes]
         above, below = max(-box[1] for box in boxes), max(box[3] for box in boxes)
@@ -89,7 +95,7 @@ class Bitmaps:
         self.reserve(len(chars), strip.width * strip.height)
         x = 0
         for i, box, width in zip(chars, boxes, widths):
-            draw.text((x - box[0], above), ALPHABET[i], fill=255, font=font, anchor="ls")
+            draw.text((x - box[0], above), alphabet[i], fill=255, font=font, anchor="ls")
             x += width
         pixels = np.asarray(strip)
         x = 0
@@ -103,7 +109,8 @@ class Bitmaps:
                 bitmap.shape[1],
             )
             self.top[number], self.height[number] = box[1] - rise, bitmap.shape[0]
-            self.advance[number], self.index[number] = font.getlength(ALPHABET[i]), i
+            self.advance[number] = font.getlength(alphabet[i])
+            self.index[number] = i if alphabet is ALPHABET else OTHER
             self.used += bitmap.size
         self.count += len(chars)
         return numbers
@@ -145,13 +152,15 @@ HALVES = Bitmaps(1)  # at half of that
 
 
 class Face:
-    """One font file. `lacks`: the characters of CHARS that it cannot draw."""
+    """One font file. `lacks`: the characters of CHARS that it cannot draw; alphabet: what it draws,
+    if that is another script."""
 
-    def __init__(self, path: Path, lacks: str):
+    def __init__(self, path: Path, lacks: str = "", alphabet: str = ALPHABET):
         self.path = path
         self.lacks = frozenset(lacks)
-        self._masters = np.zeros(len(ALPHABET), np.int32)
-        self._halves = np.zeros(len(ALPHABET), np.int32)
+        self.alphabet = alphabet
+        self._masters = np.zeros(len(alphabet), np.int32)
+        self._halves = np.zeros(len(alphabet), np.int32)
 
     @cached_property
     def _data(self) -> bytes:
@@ -170,9 +179,9 @@ class Face:
         """The numbers in MASTERS of characters, drawing those that are new."""
         new = chars[self._masters[chars] == 0]
         if len(new):
-            if not self._masters.any():
+            if self.alphabet is ALPHABET and not self._masters.any():
                 new = np.union1d(new, COMMON)
-            self._masters[new] = MASTERS.draw(self._master_font, new)
+            self._masters[new] = MASTERS.draw(self._master_font, self.alphabet, new)
         return self._masters[chars]
 
     def halves(self, chars: np.ndarray) -> np.ndarray:
@@ -242,7 +251,7 @@ class Store(Bitmaps):
 
     @property
     def full(self) -> bool:
-        return self.used > STORE_LIMIT - (8 << 20)
+        return self.used > STORE_LIMIT - (32 << 20)
 
     def font(self, face: Face, size: float, hinted: bool, rise: float = 0.0) -> Font:
         """A face at about a size (Font.size says which); `rise` lifts it above the baseline, for
@@ -265,14 +274,14 @@ class Font:
 
     def __init__(self, store: Store, face: Face, size: float, hinted: bool, rise: int):
         self.store, self.face, self.size, self.hinted, self.rise = store, face, size, hinted, rise
-        self.table = np.zeros(len(ALPHABET) + 1, np.int32)  # the last one for what is unknown
+        self.table = np.zeros(len(face.alphabet) + 1, np.int32)  # the last one: what is unknown
 
     @cached_property
     def _freetype(self) -> ImageFont.FreeTypeFont:
         return self.face.open(self.size)
 
     def slots(self, text: str) -> np.ndarray:
-        """The slot of each character, rasterising those that are new."""
+        """The slot of each character of CHARS, rasterising those that are new."""
         index = INDEX[np.frombuffer(text.encode("utf-16-le"), np.uint16)]
         slots = self.table[index]
         if not slots.all():
@@ -281,6 +290,13 @@ class Font:
                     f"{text!r}: a character is not in texts.CHARS; clean the text first "
                     "(Sheet.clean)"
                 )
+            slots = self.numbered(index)
+        return slots
+
+    def numbered(self, index: np.ndarray) -> np.ndarray:
+        """The slots of characters by their positions in the face's alphabet."""
+        slots = self.table[index]
+        if not slots.all():
             self._rasterise(index[slots == 0])
             slots = self.table[index]
         return slots
@@ -292,7 +308,9 @@ class Font:
     def _rasterise(self, index: np.ndarray) -> None:
         chars = np.unique(index)
         if self.hinted or self.size >= LARGE:
-            self.table[chars] = self.store.draw(self._freetype, chars, self.rise)
+            self.table[chars] = self.store.draw(
+                self._freetype, self.face.alphabet, chars, self.rise
+            )
         elif self.size <= MASTER / 4:
             self.table[chars] = self.store.average(
                 HALVES, self.face.halves(chars), MASTER / 2, self.size, self.rise

@@ -96,18 +96,13 @@ def _turn(
     bound = np.degrees(max(0.0, margin - 2) / (max(height, width) / 2))
     angle = r.uniform(-1, 1) * min(most, bound)
     matrix = cv2.getRotationMatrix2D((width / 2, height / 2), angle, 1.0)
-    return cv2.warpAffine(
-        image,
-        matrix,
-        (width, height),
-        flags=_interpolation(r),
-        borderMode=cv2.BORDER_CONSTANT,
-        borderValue=border,
-    )
+    return cv2.warpAffine(image, matrix, (width, height), **_warp_options(r, border))
 
 
-def _interpolation(r: random.Random) -> int:
-    return cv2.INTER_CUBIC if r.random() < 0.2 else cv2.INTER_LINEAR
+def _warp_options(r: random.Random, border: int) -> dict[str, int]:
+    """border: grey value of what comes in from outside."""
+    interpolation = cv2.INTER_CUBIC if r.random() < 0.2 else cv2.INTER_LINEAR
+    return {"flags": interpolation, "borderMode": cv2.BORDER_CONSTANT, "borderValue": border}
 
 
 def _soften(image: np.ndarray, r: random.Random, body: float, margin: float) -> np.ndarray:
@@ -203,14 +198,7 @@ def _photo(image: np.ndarray, r: random.Random, body: float, margin: float) -> n
     )
     matrix = cv2.getPerspectiveTransform(corners, moved)
     table = r.choice([int(image[0, 0]), r.randrange(40, 200)])
-    image = cv2.warpPerspective(
-        image,
-        matrix,
-        (width, height),
-        flags=_interpolation(r),
-        borderMode=cv2.BORDER_CONSTANT,
-        borderValue=table,
-    )
+    image = cv2.warpPerspective(image, matrix, (width, height), **_warp_options(r, table))
     image = _gradient(_tone(_blur(image, r, body), r, body), r, 0.35)
     if r.random() < 0.3:
         image = _add(image, cv2.blur(_field(r, height, width), (5, 5)), r.uniform(5, 25))

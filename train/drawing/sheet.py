@@ -8,6 +8,7 @@ lines like any other. All lengths are canvas pixels.
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -128,6 +129,7 @@ class Look:
     ink: int = 0
     paper: int = 255
     weight: float = 1.0  # exponent of glyph coverage: below 1 bolder
+    least: float = 6.0  # size of the smallest text, canvas pixels
 
 
 class Sheet:
@@ -141,6 +143,8 @@ class Sheet:
         self._xs: list[np.ndarray] = []
         self._ys: list[np.ndarray] = []
         self._inks: list[np.ndarray] = []
+        self.fragile = False  # whether it has something that a coarse scan would wipe out
+        self.afterwards: list[Callable[[np.ndarray], None]] = []  # done to the canvas with its text
         self.replacements = _Replacements(look)
 
     # --- text ---
@@ -159,7 +163,10 @@ class Sheet:
         """A font of this page; size and rise relative to the body size."""
         face = (family or self.look.body).face(style)
         return self.store.font(
-            face, max(6.0, size * self.look.size), self.look.hinted, rise * self.look.size
+            face,
+            max(self.look.least, size * self.look.size),
+            self.look.hinted,
+            rise * self.look.size,
         )
 
     def rich(self, text: str, font: Font) -> Rich:
@@ -317,6 +324,12 @@ class Sheet:
             return np.array(
                 [self.width // 2, self.height // 2, self.width // 2, self.height // 2]
             ), 0
+        bounds = self._blend()
+        for change in self.afterwards:
+            change(self.canvas)
+        return bounds
+
+    def _blend(self) -> tuple[np.ndarray, int]:
         curve = np.round(255 * (np.arange(256) / 255) ** self.look.weight).astype(np.uint8)
         store = self.store
         return glyphs.blend(

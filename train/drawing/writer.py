@@ -18,6 +18,7 @@ import numpy as np
 from drawing.glyphs import Font
 from drawing.linebreak import LEFT
 from drawing.sheet import Look, Rich, Sheet, join
+from foreign.scripts import Script
 from text.texts import Style, Texts
 
 LABELS = """
@@ -66,6 +67,9 @@ class Writer:
     stop: float = math.inf  # no new block starts below this
     emphasis: float = 0.0  # share of paragraphs with bold or italic words
     repeats: bool = False  # a page that says things again and again
+    scripts: list[Script] = field(default_factory=list)  # that nobody is asked to read
+    unreadable: float = 0.0  # share of blocks that cannot be read
+    scale: float = 1.0  # canvas pixels per pixel of the image
     column: int = 0
     y: float = 0.0
     out: list[str] = field(default_factory=list)

@@ -3,17 +3,19 @@ CHARS.
 
 Each face is subset to the characters that a page may show; layout tables go, the ligature glyphs
 fi, fl, ff, ffi, ffl stay, and so does hinting where a face stays small with it (half of them).
-fonts/index.json lists the faces; "chars" names the characters of CHARS that a face lacks.
+fonts/index.json lists the faces; "chars" names the characters of CHARS that a face lacks. Faces of
+other scripts go to fonts/scripts (see scripts.py).
 """
 
 import json
 import logging
 from pathlib import Path
 
-from fontTools import subset
 from fontTools.pens.recordingPen import DecomposingRecordingPen
 from fontTools.ttLib import TTFont
 
+from sources import scripts
+from sources.subset import save_subset
 from text.charset import ASCII, CHARS
 
 STYLES = ("regular", "bold", "italic", "bolditalic")
@@ -173,7 +175,7 @@ HELD_OUT = [
 
 
 def packages() -> list[str]:
-    return sorted({row[0] for row in FAMILIES + HELD_OUT})
+    return sorted({row[0] for row in FAMILIES + HELD_OUT} | scripts.packages())
 
 
 def outline_of(font: TTFont, name: str) -> tuple:
@@ -218,17 +220,6 @@ def cut(source: Path, target: Path) -> str:
     return lacking
 
 
-def save_subset(font: TTFont, codes: list[int], target: Path, hinting: bool) -> None:
-    options = subset.Options(
-        layout_features=[], hinting=hinting, desubroutinize=False, name_IDs=[1, 2]
-    )
-    options.drop_tables += ["GPOS", "GSUB", "GDEF", "BASE", "MATH", "kern"]
-    cutter = subset.Subsetter(options)
-    cutter.populate(unicodes=codes)
-    cutter.subset(font)
-    font.save(target)
-
-
 def build(roots: dict[str, Path], folder: Path) -> list[dict]:
     """Cut every face of the tables into folder. roots: package name to its unpacked tree."""
     logging.getLogger("fontTools").setLevel(logging.ERROR)  # it reports every table that it drops
@@ -260,4 +251,5 @@ def build(roots: dict[str, Path], folder: Path) -> list[dict]:
                     }
                 )
     (folder / "index.json").write_text(json.dumps(faces, ensure_ascii=False, indent=0))
+    scripts.build(roots, folder / "scripts")
     return faces

@@ -4,6 +4,17 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from drafting import (
+    BLOCK,
+    HIDDEN,
+    MINI,
+    SIZES,
+    image,
+    plain_forward,
+    tiny_config,
+    tiny_target,
+    two_pages,
+)
 from safetensors.torch import load_file
 
 from drafter import GAMMA, draw_blocks, freeze, step_loss
@@ -13,9 +24,6 @@ from network.dflash import Drafter
 from network.model import Batch, Model
 from network.optim import Optimizer
 from network.speculate import Slots, decode
-
-from drafting import (BLOCK, HIDDEN, MINI, SIZES, image, plain_forward, tiny_config, tiny_target,
-                      two_pages)
 
 DFLASH = dflash.make_config(tiny_config(), mask_token=4095, layers=2, block=BLOCK)
 

@@ -5,6 +5,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from drafting import BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target, two_pages
 from safetensors.torch import load_file
 
 from drafter import Written, draw_blocks, step_loss
@@ -15,8 +16,6 @@ from network.model import Batch, Model
 from network.optim import Optimizer
 from network.speculate import Slots, decode
 
-from drafting import (BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target,
-                      two_pages)
 
 @pytest.fixture(scope="module")
 def target() -> Model:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sources import scripts
 from sources.extract import manual, markup, program
 from sources.texts import MOST_COPIES, Library, clean, clean_program, wanted
 from sources.words import is_word
@@ -94,3 +95,13 @@ def test_program(tmp_path: Path) -> None:
 )
 def test_prose_leaves_programs(program_text: str, expected: str) -> None:
     assert clean_program(program_text.split("\n")) == expected.split("\n")
+
+
+def test_characters_of_scripts() -> None:
+    assert len(scripts.characters("chinese", "a")) >= scripts.LARGE
+    assert scripts.characters("chinese", "a") != scripts.characters("chinese", "b")
+    for _, name, script, _ in scripts.FACES:
+        chars = scripts.characters(script, name)
+        assert len(chars) == len(set(chars)) > 20, script
+    assert scripts.arabic_forms("ا") == ["\ufe8d", "\ufe8e"]
+    assert scripts.is_split_sign("\u09cb") and not scripts.is_split_sign("\u09c0")

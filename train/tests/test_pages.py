@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import pages
-from drawing import kinds
 from drawing.glyphs import Font
+from foreign.scripts import load_scripts
+from foreign.unreadable import MARKER, merged
+from kinds import table as kinds
 from text.texts import CHARS
 
 DATA = Path(__file__).parents[1] / "data"
@@ -142,3 +144,64 @@ def test_asked_body_size(generator):
 def test_unknown_kind(generator):
     with pytest.raises(ValueError, match="expected one of"):
         generator.draw(1, SMALL, kind="papyrus")
+
+
+def test_shares_of_what_cannot_be_read(generator):
+    drawn = [generator.draw(seed, SMALL) for seed in range(1000, 2500)]
+    whole = sum(page.markdown == MARKER for page in drawn) / len(drawn)
+    partly = sum(MARKER in page.markdown for page in drawn) / len(drawn) - whole
+    turned = sum(page.kind == "turned" for page in drawn) / len(drawn)
+    blocks = {block for page in drawn for block in page.markdown.split("\n\n") if "<!--" in block}
+    assert blocks <= {MARKER, *(f"<!-- turned {angle} -->" for angle in (90, 180, 270))}
+    assert 0.02 <= whole <= 0.045
+    assert 0.015 <= partly <= 0.045
+    assert 0.025 <= turned <= 0.055
+
+
+def test_unreadable_pages(generator):
+    for seed in range(25):
+        page = generator.draw(seed, SMALL, kind="unreadable")
+        assert page.markdown == MARKER
+        assert page.image.std() > 1
+
+
+def test_neighbouring_markers_are_one():
+    assert merged([MARKER, MARKER, "a", MARKER, "a", "a"]) == [MARKER, "a", MARKER, "a", "a"]
+
+
+def test_turned_pages(generator):
+    least, most = SMALL
+    for seed in range(12):
+        page = generator.draw(seed, SMALL, kind="turned")
+        assert page.markdown in [f"<!-- turned {angle} -->" for angle in (90, 180, 270)]
+        height, width = page.image.shape
+        assert height % 32 == 0 and width % 32 == 0 and least <= height * width <= most
+
+
+def test_the_angle_is_clockwise(generator):
+    page = generator.draw(3, SMALL, kind="letter")
+    for quarters in (1, 2, 3):
+        turned = pages._turn(page, quarters)
+        assert turned.markdown == f"<!-- turned {90 * quarters} -->"
+        assert np.array_equal(np.rot90(turned.image, -quarters), page.image)  # back, clockwise
+
+
+def test_asked_kinds_are_upright_and_readable(generator):
+    for seed in range(60):
+        page = generator.draw(seed, SMALL, kind="snippet")
+        assert page.kind == "snippet" and "<!--" not in page.markdown
+
+
+def test_scripts_of_the_splits(generator):
+    train, held_out = (load_scripts(DATA / "fonts" / "scripts", s) for s in ("train", "held_out"))
+    assert not {s.face.path for s in train} & {s.face.path for s in held_out}
+    east_asian = {"chinese", "japanese", "korean"}
+    assert east_asian <= {s.name for s in train} and east_asian <= {s.name for s in held_out}
+
+
+def test_arabic_letters_join():
+    """Beh and alef: alone, at the start, at the end; alef joins to no next letter."""
+    script = next(s for s in load_scripts(DATA / "fonts" / "scripts", "train") if s.leftwards)
+    beh, alef = (script.face.alphabet.index(char) for char in "\ufe8f\ufe8d")
+    drawn = [script.face.alphabet[i] for i in script._joined([beh, alef, beh])]
+    assert drawn == ["\ufe91", "\ufe8e", "\ufe8f"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from drawing import blocks, furniture, tables
 from drawing.linebreak import CENTRED, LEFT
 from drawing.writer import Writer
+from foreign import unreadable
 
 Block = Callable[[Writer], bool]
 
@@ -17,10 +18,22 @@ def fill(w: Writer, menu: dict[Block, float], failures: int = 3) -> None:
     last = None
     while not w.full and failures:
         block = w.r.choices(blocks, weights)[0]
-        if block in NOT_TWICE and (block is last or block in LISTS and last in LISTS_AT_END):
+        if w.unreadable and w.chance(w.unreadable):
+            block = unreadable.block
+        elif block in NOT_TWICE and (block is last or block in LISTS and last in LISTS_AT_END):
             block = paragraph
         failures -= not block(w)
         last = block
+
+
+def fill_or_columns(
+    w: Writer, menu: dict[Block, float], share: float, least_ems: float
+) -> None:
+    """As `fill`; a share of the pages that are at least so wide get two columns."""
+    if w.chance(share) and w.width > least_ems * w.look.size:
+        columns(w, 2, menu)
+    else:
+        fill(w, menu)
 
 
 def paragraph(w: Writer) -> bool:

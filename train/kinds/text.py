@@ -6,13 +6,15 @@ import string
 
 from drawing import blocks
 from drawing.linebreak import CENTRED
-from drawing.menus import (
+from drawing.writer import Writer
+from kinds.menus import (
     Block,
     address,
     boxed,
     columns,
     figure,
     fill,
+    fill_or_columns,
     heading,
     introduced_list,
     numbered_heading,
@@ -24,7 +26,6 @@ from drawing.menus import (
     some_pairs,
     some_table,
 )
-from drawing.writer import Writer
 
 
 def book(w: Writer) -> None:
@@ -75,10 +76,7 @@ def report(w: Writer) -> None:
     }
     if w.chance(0.35):
         menu[figure] = 3
-    if w.chance(0.1) and w.width > 34 * w.look.size:
-        columns(w, 2, menu)
-    else:
-        fill(w, menu)
+    fill_or_columns(w, menu, 0.1, 34)
 
 
 def article(w: Writer) -> None:

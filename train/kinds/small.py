@@ -6,12 +6,13 @@ import string
 
 from drawing import blocks, furniture, tables
 from drawing.linebreak import CENTRED, LEFT, RIGHT
-from drawing.menus import (
+from drawing.writer import Writer
+from kinds.menus import (
     address,
     closing,
-    columns,
     figure,
     fill,
+    fill_or_columns,
     heading,
     introduced_list,
     paragraph,
@@ -21,7 +22,6 @@ from drawing.menus import (
     some_pairs,
     some_table,
 )
-from drawing.writer import Writer
 
 
 def title_page(w: Writer) -> None:
@@ -67,10 +67,7 @@ def slide(w: Writer) -> None:
     menu = {some_list: 3, introduced_list: 1.5, paragraph: 1, some_table: 0.7}
     if w.chance(0.4):
         menu[figure] = 4
-    if w.chance(0.2) and w.width > 30 * w.look.size:
-        columns(w, 2, menu)
-    else:
-        fill(w, menu)
+    fill_or_columns(w, menu, 0.2, 30)
 
 
 def screen(w: Writer) -> None:

@@ -6,7 +6,9 @@ import math
 
 from drawing import blocks, furniture, tables
 from drawing.linebreak import CENTRED, LEFT, RIGHT
-from drawing.menus import (
+from drawing.tables import Column
+from drawing.writer import Writer
+from kinds.menus import (
     address,
     closing,
     fill,
@@ -21,8 +23,6 @@ from drawing.menus import (
     some_pairs,
     some_table,
 )
-from drawing.tables import Column
-from drawing.writer import Writer
 
 SALUTATIONS = "Dear|Dear|Hello|Sehr geehrte|Madame|Estimado|Gentile|Beste".split("|")
 CLOSINGS = (

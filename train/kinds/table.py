@@ -6,11 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from drawing import kinds_business as business
-from drawing import kinds_plain as plain
-from drawing import kinds_small as small
-from drawing import kinds_text as text
 from drawing.writer import Writer
+from foreign import unreadable
+from kinds import business, plain, small, text
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,7 @@ KINDS = {
     "strings": Kind(small.strings, 3, 8, ("crop", "card", "portrait")),
     "word": Kind(small.word, 0.5, 10, ("line", "line", "card")),
     "snippet": Kind(small.snippet, 5, 32, ("crop", "crop", "crop", "card", "screen")),
+    "unreadable": Kind(unreadable.page, 5, 3, ANY, 20),
     "blank": Kind(small.blank, 3, 3, ("portrait", "crop", "card")),
 }
 

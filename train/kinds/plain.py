@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from drawing import blocks
 from drawing.linebreak import CENTRED, LEFT
-from drawing.menus import address, fill, introduced_list, paragraph, rule, signs, some_list
 from drawing.sheet import Rich
 from drawing.writer import Writer
+from kinds.menus import address, fill, introduced_list, paragraph, rule, signs, some_list
 
 # --- transcripts ---
 
