@@ -60,7 +60,9 @@ struct Options {
   Device device = Device::automatic;
   Precision precision = Precision::bf16;  // f32 is for comparing with a reference: slower
   int threads = 0;                        // CPU threads; 0: one for each core
-  double gpu_memory = 0;   // GiB of the GPU that may be used in all; 0: nine tenths of what is free
+  double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
+  std::string
+      draft{};  // directory of a DFlash drafter for the model; empty: no drafts. Drafts change no text
   std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.
   std::function<void(std::size_t done, std::size_t total)> on_load{};
@@ -118,7 +120,14 @@ struct Result {
   int prompt_tokens = 0;             // the whole prompt, image tokens included
   double mean_logprob = 0;           // natural log, over `tokens`
   double min_logprob = 0;
+  // Of decoding with a drafter: steps of the model after the first token, but the last, and tokens they gave.
+  int draft_steps = 0, draft_tokens = 0;
   Timings seconds;
+
+  // Tokens of a step, 0 without a drafter.
+  double acceptance_length() const {
+    return draft_steps ? static_cast<double>(draft_tokens) / draft_steps : 0;
+  }
 };
 
 // A loaded model. One request at a time; calls from several threads wait for each other.

@@ -7,7 +7,8 @@
 namespace quire {
 
 std::size_t KvPool::Shape::page_bytes() const {
-  return static_cast<std::size_t>(2 * layers * kPageSize * cols * size_of(format));
+  return static_cast<std::size_t>(2 * kPageSize * (layers * cols + draft_layers * draft_cols) *
+                                  size_of(format));
 }
 
 KvPool::KvPool(const Backend& backend, Stream& stream, const Shape& shape)
@@ -53,14 +54,24 @@ std::int32_t KvPool::row(int slot, std::int64_t index) const {
 }
 
 KvPages KvPool::layer(int layer) const {
+  const std::int64_t bytes = std::int64_t{shape_.pages} * kPageSize * shape_.cols * size_of(shape_.format);
+  return pages(2 * layer * bytes, shape_.cols);
+}
+
+KvPages KvPool::draft_layer(int layer) const {
+  const std::int64_t rows = std::int64_t{shape_.pages} * kPageSize;
+  const std::int64_t before = 2 * shape_.layers * shape_.cols + 2 * layer * shape_.draft_cols;
+  return pages(rows * before * size_of(shape_.format), shape_.draft_cols);
+}
+
+KvPages KvPool::pages(std::int64_t first_byte, std::int64_t cols) const {
   const std::int64_t rows = std::int64_t{shape_.pages} * kPageSize;
   const auto pool = [&](int which) {
-    const std::int64_t bytes = rows * shape_.cols * size_of(shape_.format);
-    return Rows{.data = rows_.data() + (2 * layer + which) * bytes,
+    return Rows{.data = rows_.data() + first_byte + which * rows * cols * size_of(shape_.format),
                 .format = shape_.format,
                 .rows = rows,
-                .cols = shape_.cols,
-                .stride = shape_.cols};
+                .cols = cols,
+                .stride = cols};
   };
   return {.k = pool(0),
           .v = pool(1),

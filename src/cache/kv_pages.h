@@ -15,6 +15,8 @@ class KvPool {
   struct Shape {
     int layers = 0;         // attention layers
     std::int64_t cols = 0;  // G * E: of a key row, and of a value row
+    int draft_layers = 0;   // those of a drafter, which stand in the same pages
+    std::int64_t draft_cols = 0;
     Format format = Format::bf16;
     int slots = 0;                    // sequences at a time
     std::int32_t pages = 0;           // in all
@@ -40,12 +42,15 @@ class KvPool {
   std::int32_t row(int slot, std::int64_t index) const;
 
   KvPages layer(int layer) const;
+  KvPages draft_layer(int layer) const;
 
  private:
   const Backend& backend_;
   Shape shape_;
-  Memory rows_;                                  // [layers][k, v][pages * kPageSize, cols]
-  Memory table_;                                 // [slots, pages_per_slot], -1: none
+  KvPages pages(std::int64_t first_byte, std::int64_t cols) const;
+
+  Memory rows_;   // [layers][k, v][pages * kPageSize, cols], then the same of the drafter
+  Memory table_;  // [slots, pages_per_slot], -1: none
   std::vector<std::vector<std::int32_t>> held_;  // of each slot
   std::vector<std::int32_t> free_;
 };

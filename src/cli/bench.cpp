@@ -23,13 +23,28 @@ namespace quire {
 namespace {
 
 struct BenchArguments {
-  std::string shape, model, device = "auto", switches, json, rival;
+  std::string shape, model, draft, device = "auto", switches, json, rival;
   std::vector<int> batches = {1, 8, 12, 32};
   std::vector<std::int64_t> contexts = {1024, 4096};
   int window = 1;
+  int accept = 0;
   int steps = 50;
   int threads = 0;
   bool explain = false;
+};
+
+// A drafter, random or of a directory.
+struct BenchDrafter {
+  BenchDrafter(const std::string& draft, const TextConfig& target, const Backend& backend, Stream& stream)
+      : config(draft == kPublished ? published_drafter(target)
+                                   : DrafterConfig::from_directory(draft, target)),
+        checkpoint(draft == kPublished ? DrafterCheckpoint(ModelWeights::Random{1}, config, backend, stream)
+                                       : DrafterCheckpoint(draft, config, backend, stream)) {}
+
+  static constexpr std::string_view kPublished = "published";
+  DrafterConfig config;
+  DrafterCheckpoint checkpoint;
+  Decoder::DraftModel model{config, checkpoint.weights};
 };
 
 // A model with its decoder, ready for any of the measurements.
@@ -41,8 +56,11 @@ struct Bench {
         stream(backend, &threads),
         weights(a.model.empty() ? ModelWeights(ModelWeights::Random{}, config, backend, stream)
                                 : ModelWeights(a.model, config, backend, stream)),
+        drafter(a.draft.empty() ? nullptr
+                                : std::make_unique<BenchDrafter>(a.draft, config.text, backend, stream)),
         switches(Switches::parse(a.switches)),
-        window(a.window) {}
+        window(a.window),
+        accept(a.accept) {}
 
   std::int64_t longest(std::int64_t context, int steps) const {
     return context + std::int64_t{steps + 1} * kMostWindow;
@@ -51,7 +69,9 @@ struct Bench {
   // A decoder with `batch` sequences of `context` tokens.
   std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps) {
     auto d = std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
-                                       Decoder::Limits{.slots = batch, .window = window});
+                                       Decoder::Limits{.slots = batch, .window = window},
+                                       drafter ? &drafter->model : nullptr);
+    d->assume_accepted(accept);
     const std::int64_t tokens = longest(context, steps);
     d->reserve(batch * (tokens + KvPool::kPageSize), tokens);
     for (int slot = 0; slot < batch; ++slot) {
@@ -75,6 +95,15 @@ struct Bench {
       for (const Weight* w : {&g.in_proj_qkv, &g.in_proj_z, &g.in_proj_b, &g.in_proj_a, &g.out_proj}) add(*w);
     }
     add(weights.text.lm_head);
+    if (drafter && window > 1) {
+      add(weights.text.lm_head);
+      const DrafterWeights& w = drafter->checkpoint.weights;
+      add(w.fc);
+      for (const DrafterLayerWeights& l : w.layers) {
+        for (const Weight* m : {&l.q_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) add(*m);
+        for (const Weight* m : {&l.k_proj, &l.v_proj}) add(*m), add(*m);  // of blocks, then of the context
+      }
+    }
     const StateSlots::Shape states = state_shape(config.text, Format::bf16);
     return bytes + batch * (static_cast<double>(context) * static_cast<double>(d.token_bytes()) +
                             4.0 * static_cast<double>(states.layers * states.gdn.state_floats()));
@@ -85,8 +114,9 @@ struct Bench {
   ThreadPool threads;
   OpenStream stream;
   ModelWeights weights;
+  std::unique_ptr<BenchDrafter> drafter;
   Switches switches;
-  int window;
+  int window, accept;
 };
 
 double median(std::vector<double> x) {
@@ -261,15 +291,21 @@ const Backend& find_backend(const std::string& device) {
 int run(const BenchArguments& a) {
   if (a.model.empty() == a.shape.empty())
     fail(ErrorCode::invalid_input, "bench: give either --shape (random weights) or --model");
+  if (a.accept > a.window)
+    fail(ErrorCode::invalid_input, "bench: --accept {} of a window of {} rows", a.accept, a.window);
   const Backend& backend = find_backend(a.device);
   Bench bench(a, backend);
   const double bandwidth = backend.read_bandwidth(bench.stream);
   const std::string name = a.model.empty() ? a.shape + ", random weights" : a.model;
   fmt::print("{}; {}; reads at most {:.0f} GB/s; window of {}{}\n", name, device_name(backend),
-             bandwidth * 1e-9, a.window, a.window > 1 ? " (verification alone: no drafter runs)" : "");
+             bandwidth * 1e-9, a.window,
+             a.window == 1     ? ""
+             : a.draft.empty() ? " (verification alone: no drafter runs)"
+                               : fmt::format(", drafts of {}", a.draft));
+  if (a.accept > 0) fmt::print("{} tokens a step and sequence: assumed, not measured\n", a.accept);
   const Rival rival = a.rival.empty() ? Rival() : read_rival(a.rival, a.shape);
-  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}{}\n", "batch", "context", "ms a step", "rows/s",
-             "floor ms", "limit%", rival.empty() ? "" : "  rival");
+  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}{}\n", "batch", "context", "ms a step",
+             a.accept > 0 ? "tokens/s" : "rows/s", "floor ms", "limit%", rival.empty() ? "" : "  rival");
   Json rows = Json::array();
   for (const std::int64_t context : a.contexts) {
     for (const int batch : a.batches) {
@@ -280,11 +316,13 @@ int run(const BenchArguments& a) {
           other == rival.end() ? ""
                                : fmt::format("  {:.1f} times as fast", other->second / (1e3 * t.seconds));
       fmt::print("{:>6} {:>8} {:>10.3f} {:>12.0f} {:>10.3f} {:>7.1f}{}\n", batch, context, 1e3 * t.seconds,
-                 batch * a.window / t.seconds, 1e3 * t.floor, limit, ratio);
+                 batch * (a.accept > 0 ? a.accept : a.window) / t.seconds, 1e3 * t.floor, limit, ratio);
       std::fflush(stdout);
       Json row = {{"batch", batch},
                   {"context", context},
                   {"window", a.window},
+                  {"draft", a.draft},
+                  {"assumed_tokens_a_step", a.accept},
                   {"ms_a_step", 1e3 * t.seconds},
                   {"floor_ms", 1e3 * t.floor},
                   {"limit_percent", limit}};
@@ -325,6 +363,11 @@ int bench_command(int argc, char** argv) {
       ->check(CLI::Range(1, 262144));
   app.add_option("--window", a.window, "Rows of a sequence in one step")
       ->capture_default_str()
+      ->check(CLI::Range(1, 16));
+  app.add_option("--draft", a.draft,
+                 "A drafter's directory, or \"published\": random weights, the dimensions of a published one")
+      ->type_name("DIR");
+  app.add_option("--accept", a.accept, "Assume that so many tokens of each window count")
       ->check(CLI::Range(1, 16));
   app.add_option("--steps", a.steps, "Steps that are measured; the median counts")
       ->capture_default_str()

@@ -22,6 +22,7 @@ struct ParseArguments {
   std::string format = "md";
   std::string dtype = "bf16";
   std::string device = "auto";
+  std::string draft;
   std::string switches;
   double gpu_memory = 0;
   Request request;
@@ -106,6 +107,8 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str()
       ->type_name("T");
+  app.add_option("--draft", a.draft,
+                 "Directory of a DFlash drafter for the model: faster, and the same text");
   app.add_option("--switch", a.switches, "Optimizations by name, to measure them: graphs=off, ...")
       ->type_name("LIST");
   app.add_flag("--timings", a.timings, "Say where the time goes, for each page and in all");
@@ -169,6 +172,7 @@ int run(const ParseArguments& a) {
                  .precision = a.dtype == "f32" ? Precision::f32 : Precision::bf16,
                  .threads = a.threads,
                  .gpu_memory = a.gpu_memory,
+                 .draft = a.draft,
                  .switches = a.switches,
                  .on_load = [&](std::size_t done, std::size_t total) { progress.loading(done, total); }});
   if (a.timings) progress.note(engine.device_text());

@@ -72,6 +72,8 @@ void record_result(const Result& result, const Listener& listener, PageRecord& r
   record.finish_reason = to_string(result.finish_reason);
   record.mean_logprob = result.mean_logprob;
   record.min_logprob = result.min_logprob;
+  record.draft_steps = result.draft_steps;
+  record.draft_tokens = result.draft_tokens;
   record.seconds.preprocess = result.seconds.preprocess;
   record.seconds.vision = result.seconds.vision;
   record.seconds.prefill = result.seconds.prefill;

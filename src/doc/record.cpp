@@ -21,6 +21,13 @@ Json seconds_json(const PageSeconds& seconds) {
           {"decode", rounded(seconds.decode)}};
 }
 
+// Nothing without a drafter.
+void add_acceptance(Json& json, std::int64_t steps, std::int64_t tokens) {
+  if (steps == 0) return;
+  json["draft_steps"] = steps;
+  json["acceptance_length"] = rounded(static_cast<double>(tokens) / static_cast<double>(steps));
+}
+
 Json page_json(const PageRecord& page, bool with_text) {
   Json json = {{"page", page.page}, {"status", to_string(page.status)}};
   if (!page.reason.empty()) json["reason"] = page.reason;
@@ -33,6 +40,7 @@ Json page_json(const PageRecord& page, bool with_text) {
     json["finish_reason"] = page.finish_reason;
     json["mean_logprob"] = rounded(page.mean_logprob);
     json["min_logprob"] = rounded(page.min_logprob);
+    add_acceptance(json, page.draft_steps, page.draft_tokens);
   }
   if (page.turned) json["turned"] = page.turned;
   json["seconds"] = seconds_json(page.seconds);
@@ -70,19 +78,22 @@ std::string to_json(const DocumentRecord& document, bool with_text, bool one_lin
   for (const PageStatus status :
        {PageStatus::ok, PageStatus::truncated, PageStatus::blank, PageStatus::failed})
     counts[std::string(to_string(status))] = 0;
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 0, draft_steps = 0, draft_tokens = 0;
   PageSeconds seconds;
   for (const PageRecord& page : document.pages) {
     pages.push_back(page_json(page, with_text));
     Json& count = counts[std::string(to_string(page.status))];
     count = count.get<int>() + 1;
     tokens += page.tokens;
+    draft_steps += page.draft_steps;
+    draft_tokens += page.draft_tokens;
     seconds += page.seconds;
   }
   json["pages"] = std::move(pages);
   json["totals"] = {{"pages", document.pages.size()}};
   json["totals"].update(counts);
   json["totals"]["tokens"] = tokens;
+  add_acceptance(json["totals"], draft_steps, draft_tokens);
   json["totals"]["seconds"] = seconds_json(seconds);
   return dump(json, one_line);
 }

@@ -31,7 +31,8 @@ struct PageRecord {
   std::string finish_reason;  // of the engine; "" when the model was not asked
   double mean_logprob = 0;    // natural log, over the generated tokens
   double min_logprob = 0;
-  int turned = 0;  // degrees clockwise by which the page was turned before it was read
+  int draft_steps = 0, draft_tokens = 0;  // as in Result
+  int turned = 0;                         // degrees clockwise by which the page was turned before it was read
   PageSeconds seconds;
   std::string text;  // Markdown
 };

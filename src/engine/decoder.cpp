@@ -17,6 +17,15 @@ int bucket_for(int requests) {
   return *it;
 }
 
+KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftModel* draft_model) {
+  KvPool::Shape shape = kv_shape(config, format);
+  if (draft_model) {
+    shape.draft_layers = static_cast<int>(draft_model->config.layers.size());
+    shape.draft_cols = draft_model->config.kv_cols();
+  }
+  return shape;
+}
+
 StateSlots::Shape states_of(const TextConfig& config, Format format, const Switches& switches, int slots) {
   StateSlots::Shape shape = state_shape(config, format);
   shape.slots = slots;
@@ -27,7 +36,7 @@ StateSlots::Shape states_of(const TextConfig& config, Format format, const Switc
 }  // namespace
 
 Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
-                 Format format, const Switches& switches, const Limits& limits)
+                 Format format, const Switches& switches, const Limits& limits, const DraftModel* draft_model)
     : config_(config),
       backend_(backend),
       stream_(stream),
@@ -36,38 +45,50 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       limits_(limits),
       text_(config, weights, backend, format,
             {.prompt_rows = kPrefillChunk,
-             .window_rows = std::int64_t{bucket_for(limits.slots)} * limits.window}),
+             .window_rows = std::int64_t{bucket_for(limits.slots)} * limits.window,
+             .taps = draft_model ? draft_model->config.taps : std::vector<int>()}),
+      kv_shape_(kv_of(config, format, draft_model)),
       arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket_for(limits.slots)} * limits.window),
               bucket_for(limits.slots)),
       states_(backend, stream, states_of(config, format, switches, limits.slots)),
-      sampled_(backend, static_cast<std::size_t>(bucket_for(limits.slots) * limits.window) * sizeof(Sampled)),
+      rows_offset_(static_cast<std::size_t>(bucket_for(limits.slots)) * sizeof(Sampled)),
+      outcome_(backend, rows_offset_ * static_cast<std::size_t>(1 + limits.window)),
       settings_(backend, static_cast<std::size_t>(limits.slots) * sizeof(SamplingSettings)),
       seen_(backend,
             static_cast<std::size_t>(limits.slots * std::int64_t{config.vocab_size}) * sizeof(std::uint16_t)),
       drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)) {
   QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
+  if (draft_model) {
+    QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}",
+                limits.window, draft_model->config.block_size);
+    const std::int64_t rows = std::int64_t{bucket_for(limits.slots)} * limits.window;
+    drafter_.emplace(draft_model->config, draft_model->weights, weights, backend, format,
+                     Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});
+  }
   stream.dependent_launch = switches.dependent_launch;
   backend.clear(stream, settings_.data(), settings_.size());
   backend.clear(stream, seen_.data(), seen_.size());
-  backend.clear(stream, drafts_.data(), drafts_.size());
-  for (Result& r : results_)
-    r = {Memory::staging(backend, sampled_.size()), Handle(backend.new_event(), backend.delete_event), 0};
+  const std::vector<std::int32_t> masks(drafts_.size() / sizeof(std::int32_t),
+                                        draft_model ? draft_model->config.mask_token_id : 0);
+  backend.upload(stream, drafts_.data(), masks.data(), drafts_.size());
+  for (Pending& p : results_)
+    p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event)};
 }
 
 std::size_t Decoder::token_bytes() const {
-  return kv_shape(config_, format_).page_bytes() / static_cast<std::size_t>(KvPool::kPageSize);
+  return kv_shape_.page_bytes() / static_cast<std::size_t>(KvPool::kPageSize);
 }
 
 std::size_t Decoder::fixed_bytes() const {
-  return text_.activation_bytes() + seen_.size() +
+  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + seen_.size() +
          static_cast<std::size_t>(limits_.slots) * states_.shape().slot_bytes();
 }
 
 void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
-  KvPool::Shape shape = kv_shape(config_, format_);
+  KvPool::Shape shape = kv_shape_;
   shape.slots = limits_.slots;
-  shape.pages = KvPool::pages_for(tokens);
-  shape.pages_per_slot = KvPool::pages_for(longest);
+  shape.pages = KvPool::pages_for(tokens + limits_.slots * overrun());
+  shape.pages_per_slot = KvPool::pages_for(longest + overrun());
   backend_.synchronize(stream_);
   graphs_.clear();
   kv_.reset();  // the old one first
@@ -75,7 +96,7 @@ void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
 }
 
 void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings) {
-  kv_->hold(stream_, slot, tokens);
+  kv_->hold(stream_, slot, tokens + overrun());
   states_.clear(stream_, slot);
   backend_.upload(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
 }
@@ -105,11 +126,12 @@ void Decoder::prefill(int slot, std::span<const std::int32_t> tokens, const Mrop
                           {part(positions.t), part(positions.h), part(positions.w)},
                           features.slice_rows(features_used, images), image_rows);
     logits = text_.forward(stream_, step);
+    if (drafter_) drafter_->extend(stream_, step, text_.features());
     features_used += images;
   }
   states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
   draw(logits, step.requests, true);
-  publish(1);
+  publish(1, 1);
 }
 
 void Decoder::skip_prompt(int slot, std::int64_t length) {
@@ -134,17 +156,23 @@ void Decoder::step(std::span<const int> slots, int window) {
     run_window(w);
     recorded.ran = true;
   }
-  publish(slots.size() * static_cast<std::size_t>(window));
+  publish(slots.size() * static_cast<std::size_t>(window), slots.size());
 }
 
 void Decoder::run_window(const StepArrays::Window& window) {
+  const Step& step = window.step;
   backend_.ops->step_begin(stream_, window.begin);
-  draw(text_.forward(stream_, window.step), window.step.requests, false);
+  if (drafter_ && step.requests.longest > 1) {
+    backend_.ops->place_drafts(
+        stream_, {.logits = drafter_->draft(stream_, step), .requests = step.requests, .ids = arrays_.ids()});
+  }
+  draw(text_.forward(stream_, step), step.requests, false);
+  if (drafter_) drafter_->extend(stream_, step, text_.features());
 }
 
 // A token for every row of logits, and what becomes of the sequences.
 void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
-  const std::span<Sampled> sampled(sampled_.as<Sampled>(), static_cast<std::size_t>(logits.rows));
+  const std::span<Sampled> sampled(this->sampled(), static_cast<std::size_t>(logits.rows));
   backend_.ops->sample(stream_, {.logits = logits,
                                  .settings = settings_.as<SamplingSettings>(),
                                  .seen = seen_.as<std::uint16_t>(),
@@ -156,26 +184,29 @@ void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
                                  .ids = arrays_.ids(),
                                  .sampled = sampled,
                                  .prompt = prompt,
+                                 .assumed = assumed_,
+                                 .counts = counts(),
                                  .seen = seen_.as<std::uint16_t>(),
                                  .vocabulary = config_.vocab_size});
 }
 
-void Decoder::publish(std::size_t rows) {
+void Decoder::publish(std::size_t rows, std::size_t requests) {
   QUIRE_CHECK(untaken_ < kMostUntaken, "{} results wait to be taken", untaken_);
-  Result& r = results_[(next_ + untaken_) % kMostUntaken];
+  Pending& p = results_[(next_ + untaken_) % kMostUntaken];
   ++untaken_;
-  r.count = rows;
-  backend_.begin_download(stream_, r.rows.data(), sampled_.data(), rows * sizeof(Sampled));
-  backend_.record(stream_, r.done.get());
+  p.rows = rows, p.requests = requests;
+  backend_.begin_download(stream_, p.memory.data(), outcome_.data(), rows_offset_ + rows * sizeof(Sampled));
+  backend_.record(stream_, p.done.get());
 }
 
-std::span<const Sampled> Decoder::take() {
+Decoder::Result Decoder::take() {
   QUIRE_CHECK(untaken_ > 0, "no step was asked for");
-  Result& r = results_[next_];
+  const Pending& p = results_[next_];
   next_ = (next_ + 1) % kMostUntaken;
   --untaken_;
-  backend_.wait(r.done.get());
-  return {r.rows.as<Sampled>(), r.count};
+  backend_.wait(p.done.get());
+  return {.rows = {reinterpret_cast<const Sampled*>(p.memory.data() + rows_offset_), p.rows},
+          .counts = {p.memory.as<std::int32_t>(), p.requests}};
 }
 
 }  // namespace quire

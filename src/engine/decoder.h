@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/switches.h"
+#include "model/drafter.h"
 #include "model/mrope.h"
 #include "model/text_model.h"
 
@@ -24,10 +25,21 @@ class Decoder {
     int slots = 1;   // sequences at a time
     int window = 1;  // rows of a sequence in one step
   };
+  struct DraftModel {
+    const DrafterConfig& config;
+    const DrafterWeights& weights;
+  };
+  // What became of one step: its rows, request after request, and how many of each request count.
+  struct Result {
+    std::span<const Sampled> rows;
+    std::span<const std::int32_t> counts;
+  };
 
-  // References must outlive the decoder. Throws Error{out_of_memory}.
+  // References must outlive the decoder. With a draft model, steps of windows draft their rows themselves.
+  // Throws Error{out_of_memory}.
   Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
-          Format format, const Switches& switches, const Limits& limits);
+          Format format, const Switches& switches, const Limits& limits,
+          const DraftModel* draft_model = nullptr);
 
   // Room for `tokens` tokens of keys and values in all, `longest` in one sequence. Whatever the slots held is
   // gone. Throws Error{out_of_memory}.
@@ -37,7 +49,8 @@ class Decoder {
   std::size_t token_bytes() const;
   std::size_t fixed_bytes() const;
 
-  // A sequence of at most `tokens` tokens begins in `slot`. Throws Error{out_of_memory} with the numbers.
+  // A sequence of at most `tokens` tokens begins in `slot`; windows may reach past them. Throws
+  // Error{out_of_memory} with the numbers.
   void open(int slot, std::int64_t tokens, const SamplingSettings& settings);
   void close(int slot) { kv_->release(slot); }
 
@@ -50,29 +63,37 @@ class Decoder {
   void skip_prompt(int slot, std::int64_t length);
 
   // One step of these slots with `window` rows each: every sequence's next token and, in a window of more,
-  // `drafts()` after it. A result of slots * window rows.
+  // drafts after it: those of the draft model, else `drafts()`. A result of slots * window rows.
   void step(std::span<const int> slots, int window = 1);
 
-  // [slots, kMostWindow - 1] in the backend's memory.
+  // [slots, kMostWindow - 1] in the backend's memory; masks when there is a draft model.
   std::int32_t* drafts() const { return drafts_.as<std::int32_t>(); }
 
+  // From now on so many rows of every window count, whatever is drawn: for measuring.
+  void assume_accepted(int rows) { assumed_ = rows; }
+
   int untaken() const { return untaken_; }
-  // Waits for the oldest result and gives its rows, valid until the next is asked for.
-  std::span<const Sampled> take();
+  // Waits for the oldest result; valid until the next is asked for.
+  Result take();
   // Waits for the results that nobody took, and drops them.
   void drain() {
     while (untaken() > 0) take();
   }
 
  private:
-  struct Result {
-    Memory rows;  // staging
+  struct Pending {
+    Memory memory;  // staging, as outcome_
     Handle done;
-    std::size_t count = 0;
+    std::size_t rows = 0, requests = 0;
   };
 
+  // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the
+  // first was known to reach the end.
+  std::int64_t overrun() const { return 2 * (limits_.window - 1); }
+  std::int32_t* counts() const { return outcome_.as<std::int32_t>(); }
+  Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
-  void publish(std::size_t rows);
+  void publish(std::size_t rows, std::size_t requests);
   void run_window(const StepArrays::Window& window);
 
   const TextConfig& config_;
@@ -82,20 +103,25 @@ class Decoder {
   Format format_;
   Limits limits_;
   TextModel text_;
+  KvPool::Shape kv_shape_;  // of a page
+  std::optional<Drafter> drafter_;
   StepArrays arrays_;
   StateSlots states_;
   std::optional<KvPool> kv_;
-  Memory sampled_, settings_, seen_, drafts_;
+  std::size_t rows_offset_;  // in outcome_
+  Memory outcome_;           // counts of the requests, then a Sampled for each row
+  Memory settings_, seen_, drafts_;
 
   std::vector<int> batch_;  // the slots, and rows of each, that arrays_ was set for
   int batch_window_ = 0;
+  int assumed_ = 0;
   struct Recorded {
     bool ran = false;  // kernels are loaded when they first run, which a recording cannot do
     Handle graph;
   };
   std::map<std::pair<int, int>, Recorded> graphs_;  // by requests and window
 
-  Result results_[kMostUntaken];
+  Pending results_[kMostUntaken];
   int next_ = 0, untaken_ = 0;
 };
 

@@ -88,6 +88,23 @@ std::string_view version() {
   return QUIRE_VERSION;
 }
 
+// A drafter of the model, loaded.
+struct Drafting {
+  Drafting(const std::filesystem::path& directory, const ModelConfig& target, const Backend& backend,
+           Stream& stream)
+      : config(DrafterConfig::from_directory(directory, target.text)),
+        checkpoint(directory, config, backend, stream) {}
+
+  DrafterConfig config;
+  DrafterCheckpoint checkpoint;
+  Decoder::DraftModel model{config, checkpoint.weights};
+};
+
+// Whether the choice of a token depends on the tokens before it other than through the model.
+bool has_penalties(const SamplingSettings& s) {
+  return s.repetition_penalty != 1 || s.presence_penalty != 0 || s.frequency_penalty != 0;
+}
+
 struct Engine::State {
   explicit State(const Options& options)
       : format(to_format(options.precision)),
@@ -100,8 +117,12 @@ struct Engine::State {
         threads(options.threads),
         stream(backend, &threads),
         weights(options.model, config, backend, stream, options.on_load),
+        drafter(options.draft.empty() ? nullptr
+                                      : std::make_unique<Drafting>(options.draft, config, backend, stream)),
         vision(config.vision, weights.vision, backend, format),
-        decoder(config.text, weights.text, backend, stream, format, Switches::parse(options.switches), {}) {
+        decoder(config.text, weights.text, backend, stream, format, Switches::parse(options.switches),
+                {.window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1},
+                drafter ? &drafter->model : nullptr) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
@@ -114,7 +135,7 @@ struct Engine::State {
   void reserve_gpu_memory(double limit);
   Result generate(const Request& request);
   int image_tokens(const ImageView& image) const;
-  void decode(const Request& request, Clock::time_point start, int room, Result& result);
+  void decode(const Request& request, Clock::time_point start, int room, int window, Result& result);
 
   Format format;
   ModelConfig config;
@@ -126,6 +147,7 @@ struct Engine::State {
   ThreadPool threads;
   OpenStream stream;
   ModelWeights weights;
+  std::unique_ptr<Drafting> drafter;
   VisionModel vision;
   Decoder decoder;
   std::int64_t context = 0;  // tokens of the longest sequence
@@ -207,16 +229,20 @@ Result Engine::State::generate(const Request& request) {
     return 0;
   });
   const Clock::time_point decode_start = Clock::now();
-  decode(request, start, max_tokens, result);
+  // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
+  const int window =
+      drafter && !has_penalties(settings) ? std::min(drafter->config.block_size, kMostWindow) : 1;
+  decode(request, start, max_tokens, window, result);
   decoder.drain();
   decoder.close(0);
   result.seconds.decode = seconds_since(decode_start);
   return result;
 }
 
-// Takes the tokens one by one. A GPU is asked for the next before this one is looked at, so that it never
+// Takes the tokens in order. A GPU is asked for the next step before this one is looked at, so that it never
 // waits for the host; what it computes past the end is thrown away.
-void Engine::State::decode(const Request& request, Clock::time_point start, int room, Result& result) {
+void Engine::State::decode(const Request& request, Clock::time_point start, int room, int window,
+                           Result& result) {
   const bool ahead = !backend.host_memory;
   const int slot = 0;
   Detokenizer detokenizer(tokenizer);
@@ -225,10 +251,8 @@ void Engine::State::decode(const Request& request, Clock::time_point start, int 
     result.text += piece;
     return !request.on_text || piece.empty() || request.on_text(piece);
   };
-  while (true) {
-    const bool last = static_cast<int>(result.tokens.size()) + 1 == room;
-    if (ahead && !last) decoder.step({&slot, 1});
-    const Sampled sampled = decoder.take().front();
+  // One token joins the text; false: it is the last.
+  const auto keep = [&](const Sampled& sampled) {
     if (!std::isfinite(sampled.logprob))
       fail(ErrorCode::invalid_input,
            "the model computes values that are no numbers (at token {}): are its weights damaged?",
@@ -239,21 +263,31 @@ void Engine::State::decode(const Request& request, Clock::time_point start, int 
     const auto& stops = config.stop_token_ids;
     if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
       result.finish_reason = FinishReason::stop;
-      break;
+      return false;
     }
     if (!emit(detokenizer.push(sampled.token))) {
       result.finish_reason = FinishReason::cancelled;
-      break;
+      return false;
     }
-    if (last) {
+    if (static_cast<int>(result.tokens.size()) == room) {
       result.finish_reason = FinishReason::length;
-      break;
+      return false;
     }
     if (request.max_seconds > 0 && seconds_since(start) >= request.max_seconds) {
       result.finish_reason = FinishReason::time_limit;
-      break;
+      return false;
     }
-    if (!ahead) decoder.step({&slot, 1});
+    return true;
+  };
+  bool first = true;  // the token that the prompt gave
+  for (bool more = true; more; first = false) {
+    // Any step gives a token or more: with this many to come, the one asked for now is not the last.
+    if (ahead && static_cast<int>(result.tokens.size()) + 1 < room) decoder.step({&slot, 1}, window);
+    const Decoder::Result step = decoder.take();
+    int kept = 0;
+    while (more && kept < step.counts[0]) more = keep(step.rows[static_cast<std::size_t>(kept++)]);
+    if (more && !first && window > 1) ++result.draft_steps, result.draft_tokens += kept;
+    if (more && !ahead) decoder.step({&slot, 1}, window);
   }
   emit(detokenizer.finish());
   result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());

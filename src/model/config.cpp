@@ -285,4 +285,101 @@ ModelConfig ModelConfig::from_directory(const std::filesystem::path& model) {
   return config;
 }
 
+namespace {
+
+std::vector<int> read_taps(const Fields& dflash, int drafter_layers, int target_layers) {
+  std::vector<int> taps;
+  const Json* ids = dflash.find("target_layer_ids");
+  if (!ids) {
+    if (drafter_layers == 1) return {target_layers / 2};
+    for (int i = 0; i < drafter_layers; ++i)
+      taps.push_back(static_cast<int>(
+          std::lround(1.0 + static_cast<double>(i) * (target_layers - 4) / (drafter_layers - 1))));
+    return taps;
+  }
+  const std::string expected = fmt::format("rising layers of the target, which has {}", target_layers);
+  if (!ids->is_array() || ids->empty() || ids->size() > static_cast<std::size_t>(target_layers))
+    dflash.reject("target_layer_ids", expected, ids);
+  for (const Json& id : *ids) {
+    if (!id.is_number_integer() || id < (taps.empty() ? 0 : taps.back() + 1) || id >= target_layers)
+      dflash.reject("target_layer_ids", expected, ids);
+    taps.push_back(id.get<int>());
+  }
+  return taps;
+}
+
+// Which rows of a block see one another is said in three ways, or follows from the kind of layer.
+std::vector<DrafterConfig::Layer> read_drafter_layers(const Fields& f, const Fields& dflash, int layers) {
+  const Json* types = f.find("layer_types");
+  if (types && (!types->is_array() || types->size() != static_cast<std::size_t>(layers)))
+    f.reject("layer_types", fmt::format("a list of num_hidden_layers = {} names", layers), types);
+  std::vector<DrafterConfig::Layer> result;
+  for (int i = 0; i < layers; ++i) {
+    bool sliding = !types && dflash.flag("use_swa");
+    if (types) {
+      const Json& name = (*types)[static_cast<std::size_t>(i)];
+      if (name != "sliding_attention" && name != "full_attention")
+        f.reject("layer_types", "names \"sliding_attention\" or \"full_attention\"", &name);
+      sliding = name == "sliding_attention";
+    }
+    DrafterConfig::Layer layer;
+    layer.causal = sliding && types;
+    if (dflash.find("causal")) layer.causal = dflash.flag("causal");
+    if (f.find("is_causal")) layer.causal = f.flag("is_causal");
+    if (sliding)
+      layer.sliding_window = dflash.find("swa_window_size")
+                                 ? dflash.integer("swa_window_size", 1, kMaxContext)
+                                 : f.integer("sliding_window", 1, kMaxContext);
+    result.push_back(layer);
+  }
+  return result;
+}
+
+}  // namespace
+
+DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter, const TextConfig& target) {
+  const std::filesystem::path path = drafter / "config.json";
+  const Json json = read_json(path);
+  if (!json.is_object()) fail(ErrorCode::invalid_input, "{}: expected a JSON object", path.string());
+  const Fields f(json, path.string() + ": ");
+  const Json* architectures = f.find("architectures");
+  if (!architectures || *architectures != Json::array({"DFlashDraftModel"}))
+    f.reject("architectures", "[\"DFlashDraftModel\"], a DFlash drafter", architectures);
+  const Fields dflash = f.object("dflash_config");
+  f.only("attention_bias", false);
+  if (f.find("rope_scaling"))
+    fail(ErrorCode::unsupported, "{}rope_scaling is set; Quire drafts with plain rotary positions only",
+         f.prefix());
+  const auto fits = [&](const char* name, int value) {
+    const int found = f.integer(name, 1, kMaxVocab);
+    if (found != value)
+      fail(ErrorCode::invalid_input,
+           "{}{} is {}, the target model has {}: the drafter was made for another model", f.prefix(), name,
+           found, value);
+    return found;
+  };
+  DrafterConfig c;
+  c.hidden_size = fits("hidden_size", target.hidden_size);
+  fits("vocab_size", target.vocab_size);
+  if (f.find("num_target_layers")) fits("num_target_layers", target.num_hidden_layers);
+  c.intermediate_size = f.integer("intermediate_size", 1, kMaxFfn);
+  const int layers = f.integer("num_hidden_layers", 1, kMaxLayers);
+  c.num_attention_heads = f.integer("num_attention_heads", 1, kMaxHeads);
+  c.num_key_value_heads = f.integer("num_key_value_heads", 1, kMaxHeads);
+  c.head_dim = f.integer("head_dim", 2, kMaxHeadDim);
+  if (c.num_attention_heads % c.num_key_value_heads != 0 || c.head_dim % 2 != 0)
+    fail(ErrorCode::invalid_input,
+         "{}{} heads over {} key heads of {} dimensions; expected a multiple, and even", f.prefix(),
+         c.num_attention_heads, c.num_key_value_heads, c.head_dim);
+  c.rms_norm_eps = static_cast<float>(f.number_or(1e-6, "rms_norm_eps", 0, 1));
+  const Fields rope = f.find("rope_parameters") ? f.object("rope_parameters") : f;
+  c.rope_theta = rope.number_or(1e7, "rope_theta", 1, 1e12);
+  c.block_size =
+      dflash.find("block_size") ? dflash.integer("block_size", 2, 1024) : f.integer("block_size", 2, 1024);
+  c.mask_token_id = dflash.integer("mask_token_id", 0, target.vocab_size - 1);
+  c.taps = read_taps(dflash, layers, target.num_hidden_layers);
+  c.layers = read_drafter_layers(f, dflash, layers);
+  return c;
+}
+
 }  // namespace quire

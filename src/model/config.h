@@ -74,8 +74,35 @@ struct ModelConfig {
   static ModelConfig from_directory(const std::filesystem::path& model);
 };
 
+// A DFlash drafter (architectures DFlashDraftModel): guesses a block of tokens in one pass from what the
+// target model has computed of the tokens before. Embedding and head are the target's.
+struct DrafterConfig {
+  int hidden_size = 0;        // D, the target's
+  int intermediate_size = 0;  // F
+  int num_attention_heads = 0;
+  int num_key_value_heads = 0;
+  int head_dim = 0;  // E, all of it rotated
+  float rms_norm_eps = 1e-6f;
+  double rope_theta = 1e7;
+  int block_size = 0;  // B: an anchor and B - 1 masks
+  std::int32_t mask_token_id = 0;
+  std::vector<int> taps;  // layers of the target whose outputs are its features, rising
+
+  struct Layer {
+    bool causal = false;     // inside the block
+    int sliding_window = 0;  // over the context; 0: all of it
+  };
+  std::vector<Layer> layers;
+
+  std::int64_t kv_cols() const { return std::int64_t{num_key_value_heads} * head_dim; }
+  // Throws as ModelConfig does, and Error{invalid_input} when the drafter was made for another target.
+  static DrafterConfig from_directory(const std::filesystem::path& drafter, const TextConfig& target);
+};
+
 // The dimensions of a published model, for measuring without its weights: "qwen3.5-0.8b", "-2b", "-4b", "-9b"
 // or "-27b". Throws Error{not_found} that lists them.
 ModelConfig published_shape(std::string_view name);
+// A drafter for such a model with the dimensions of the published one for Qwen3.5-4B, widths of the target's.
+DrafterConfig published_drafter(const TextConfig& target);
 
 }  // namespace quire

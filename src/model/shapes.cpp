@@ -50,4 +50,20 @@ ModelConfig published_shape(std::string_view name) {
   fail(ErrorCode::not_found, "no shape \"{}\": there are {}", name, known);
 }
 
+DrafterConfig published_drafter(const TextConfig& target) {
+  constexpr int kTaps = 8, kLayers = 6, kSlidingWindow = 4096;
+  DrafterConfig c;
+  c.hidden_size = target.hidden_size;
+  c.intermediate_size = target.intermediate_size;
+  c.num_attention_heads = 32;
+  c.num_key_value_heads = 8;
+  c.head_dim = 128;
+  c.block_size = 16;
+  c.mask_token_id = target.vocab_size - 1;
+  for (int i = 0; i < kTaps; ++i) c.taps.push_back(1 + i * (target.num_hidden_layers - 4) / (kTaps - 1));
+  c.layers.assign(kLayers, {.causal = false, .sliding_window = kSlidingWindow});
+  c.layers.back().sliding_window = 0;
+  return c;
+}
+
 }  // namespace quire

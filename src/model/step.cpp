@@ -9,7 +9,7 @@ namespace quire {
 StepArrays::StepArrays(const Backend& backend, std::int64_t max_rows, int max_requests)
     : backend_(backend), max_rows_(max_rows), max_requests_(max_requests) {
   const std::int64_t R = max_requests, T = max_rows;
-  const std::int64_t sizes[kParts] = {R + 1, R, R, R, R, T, 3 * T, T, T, T, T};
+  const std::int64_t sizes[kParts] = {R + 1, R, R, R, R, T, 3 * T, T, T, T, T, T};
   begin_[0] = 0;
   for (int i = 0; i < kParts; ++i) begin_[i + 1] = begin_[i] + sizes[i];
   host_.resize(static_cast<std::size_t>(begin_[kParts]));
@@ -35,15 +35,19 @@ Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& stat
                         std::span<const std::int32_t> image_rows) {
   const auto T = static_cast<std::int64_t>(tokens.size());
   QUIRE_CHECK(T > 0 && T <= max_rows_, "a step of {} rows, room for {}", T, max_rows_);
-  std::vector<std::int32_t> positions, kv_rows;
+  std::vector<std::int32_t> positions, kv_rows, index;
   for (const auto& axis : position) positions.insert(positions.end(), axis.begin(), axis.end());
-  for (std::int64_t t = 0; t < T; ++t) kv_rows.push_back(kv.row(slot, start + t));
+  for (std::int64_t t = start; t < start + T; ++t) {
+    kv_rows.push_back(kv.row(slot, t));
+    index.push_back(static_cast<std::int32_t>(t));
+  }
   set(kFirstRow, std::vector<std::int32_t>{0, static_cast<std::int32_t>(T)});
   set(kSlot, std::vector<std::int32_t>{slot});
   set(kStart, std::vector<std::int32_t>{static_cast<std::int32_t>(start)});
   set(kIds, tokens);
   set(kPosition, positions);
   set(kKvRow, kv_rows);
+  set(kIndex, index);
   set(kImageRows, image_rows);
   // Of the last row alone a token is drawn.
   set(kRowSlot, std::vector<std::int32_t>{slot});
@@ -53,6 +57,7 @@ Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& stat
           .ids = {part_[kIds], tokens.size()},
           .position = part_[kPosition],
           .kv_row = part_[kKvRow],
+          .index = part_[kIndex],
           .requests = {.count = 1,
                        .longest = static_cast<std::int32_t>(T),
                        .first_row = part_[kFirstRow],
@@ -101,11 +106,13 @@ StepArrays::Window StepArrays::window(const KvPool& kv, const StateSlots& states
                     .position = part_[kPosition],
                     .kv_row = part_[kKvRow],
                     .row_slot = part_[kRowSlot],
+                    .index = part_[kIndex],
                     .next = part_[kNext]},
           .step = {.path = Path::window,
                    .ids = {part_[kIds], static_cast<std::size_t>(T)},
                    .position = part_[kPosition],
                    .kv_row = part_[kKvRow],
+                   .index = part_[kIndex],
                    .requests = r,
                    .generated = part_[kGenerated],
                    .previous = part_[kPrevious],

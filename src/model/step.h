@@ -35,6 +35,7 @@ struct Step {
   std::span<const std::int32_t> ids;        // [T]
   const std::int32_t* position = nullptr;   // [3, T]: t, h, w (mRoPE)
   const std::int32_t* kv_row = nullptr;     // [T], as in QkNormRope
+  const std::int32_t* index = nullptr;      // [T]: sequence index
   Requests requests;                        // prefill: one
   const std::int32_t* generated = nullptr;  // [R], of a window: as in GdnWindow
   const std::int32_t* previous = nullptr;
@@ -69,7 +70,7 @@ class StepArrays {
 
   const std::int32_t* row_slot() const { return part_[kRowSlot]; }
   const std::int32_t* next() const { return part_[kNext]; }
-  const std::int32_t* ids() const { return part_[kIds]; }
+  std::int32_t* ids() const { return part_[kIds]; }
 
  private:
   enum Part {
@@ -81,6 +82,7 @@ class StepArrays {
     kIds,
     kPosition,
     kKvRow,
+    kIndex,
     kRowSlot,
     kNext,
     kImageRows,

@@ -81,9 +81,13 @@ TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const
       weights_(weights),
       ops_(*backend.ops),
       format_(format),
+      taps_(limits.taps),
       memory_(backend, std::max(step_bytes(config, format, limits.prompt_rows, 1),
                                 step_bytes(config, format, limits.window_rows, limits.window_rows))),
-      arena_(memory_.data(), memory_.size()) {}
+      arena_(memory_.data(), memory_.size()),
+      feature_memory_(backend,
+                      static_cast<std::size_t>(std::max(limits.prompt_rows, limits.window_rows) *
+                                               std::ssize(taps_) * config.hidden_size * size_of(format))) {}
 
 Rows TextModel::forward(Stream& stream, const Step& step) {
   const Arena::Scope scope(arena_);
@@ -109,8 +113,12 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
   ops_.scatter_rows(stream, step.images.features, step.images.rows, x);
   p.probe("embed", x);
 
+  const std::int64_t features = std::ssize(taps_) * config_.hidden_size;
+  features_ = {
+      .data = feature_memory_.data(), .format = format_, .rows = p.T, .cols = features, .stride = features};
+
   ops_.rms_norm(stream, x, weights_.layers.front().input_layernorm, eps, p.h);
-  int full = 0, linear = 0;  // layers of each kind so far
+  int full = 0, linear = 0, tapped = 0;  // layers of each kind so far
   for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
     const TextLayerWeights& w = weights_.layers[l];
     if (config_.layer_types[l] == LayerKind::full_attention) {
@@ -130,6 +138,8 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
       ops_.add(stream, x, p.y);
     }
     p.probe(fmt::format("layers.{}", l), x);
+    if (tapped < std::ssize(taps_) && taps_[static_cast<std::size_t>(tapped)] == static_cast<int>(l))
+      ops_.convert(stream, x, features_.slice_cols(tapped++ * config_.hidden_size, config_.hidden_size));
   }
 
   const std::int64_t n =

@@ -15,10 +15,12 @@ StateSlots::Shape state_shape(const TextConfig& config, Format format);
 
 class TextModel {
  public:
-  // Bounds of a step: rows of a prompt's chunk, and of a window step.
+  // Bounds of a step: rows of a prompt's chunk, and of a window step. `taps`: layers, rising, whose outputs a
+  // drafter reads.
   struct Limits {
     std::int64_t prompt_rows = 0;
     std::int64_t window_rows = 0;
+    std::vector<int> taps{};
   };
   // All references must outlive the model. Throws Error{out_of_memory}.
   TextModel(const TextConfig& config, const TextWeights& weights, const Backend& backend, Format format,
@@ -28,7 +30,11 @@ class TextModel {
   // V], of its last row; of a window [T, V].
   Rows forward(Stream& stream, const Step& step);
 
-  std::size_t activation_bytes() const { return memory_.size(); }
+  // Of the last step: the residual stream after each tapped layer, side by side [T, taps * D]. Valid until
+  // the next call.
+  Rows features() const { return features_; }
+
+  std::size_t activation_bytes() const { return memory_.size() + feature_memory_.size(); }
 
  private:
   // Rows of one step, in the words of the equations (MODEL.md).
@@ -44,8 +50,11 @@ class TextModel {
   const TextWeights& weights_;
   const Ops& ops_;
   Format format_;
+  std::vector<int> taps_;
   Memory memory_;
   Arena arena_;
+  Memory feature_memory_;
+  Rows features_;
 };
 
 }  // namespace quire

@@ -134,9 +134,10 @@ const void* place_matrix(WeightStore& store, const Tensor& t) {
   return store.place(bytes, converter<bf16>(t, to_bf16));
 }
 
-Vector place_vector(WeightStore& store, const Tensor& t) {
+Vector place_vector(WeightStore& store, const Tensor& t, float offset) {
   const auto elements = static_cast<std::size_t>(t.elements());
-  const void* at = store.place(elements * sizeof(float), converter<float>(t, [](float x) { return x; }));
+  const void* at =
+      store.place(elements * sizeof(float), converter<float>(t, [offset](float x) { return x - offset; }));
   return {static_cast<const float*>(at), elements};
 }
 
@@ -147,7 +148,8 @@ class Binder {
   virtual bool has(const std::string& name) const = 0;
   // A matrix stored as `stored`, which is [out, in] or folds to it.
   virtual Weight matrix(const std::string& name, const Shape& stored) = 0;
-  virtual Vector vector(const std::string& name, const Shape& stored) = 0;
+  // Held less `offset`: operations take the weights of norms as their distance from one.
+  virtual Vector vector(const std::string& name, const Shape& stored, float offset = 0) = 0;
 };
 
 // Takes tensors of a checkpoint, and remembers what did not fit until all are asked for.
@@ -176,9 +178,9 @@ class CheckpointBinder : public Binder {
     return weight;
   }
 
-  Vector vector(const std::string& name, const Shape& stored) override {
+  Vector vector(const std::string& name, const Shape& stored, float offset) override {
     const Tensor* t = take(name, stored);
-    return t ? place_vector(store_, *t) : Vector();
+    return t ? place_vector(store_, *t, offset) : Vector();
   }
 
   std::int64_t elements() const { return elements_; }
@@ -261,7 +263,7 @@ class RandomBinder : public Binder {
     return {.data = data, .out = out, .in = in};
   }
 
-  Vector vector(const std::string& name, const Shape& stored) override {
+  Vector vector(const std::string& name, const Shape& stored, float) override {
     std::int64_t n = 1;
     for (const std::int64_t d : stored) n *= d;
     elements_ += n;
@@ -399,6 +401,32 @@ VisionWeights bind_vision(Binder& b, const VisionConfig& c) {
   return w;
 }
 
+DrafterWeights bind_drafter(Binder& b, const DrafterConfig& c) {
+  const std::int64_t D = c.hidden_size, F = c.intermediate_size, E = c.head_dim;
+  const std::int64_t q = c.num_attention_heads * E, kv = c.kv_cols();
+  const auto norm = [&](const std::string& name, std::int64_t width) { return b.vector(name, {width}, 1); };
+  DrafterWeights w;
+  w.fc = b.matrix("fc.weight", {D, static_cast<std::int64_t>(c.taps.size()) * D});
+  w.hidden_norm = norm("hidden_norm.weight", D);
+  for (std::size_t i = 0; i < c.layers.size(); ++i) {
+    const std::string p = fmt::format("layers.{}.", i), attn = p + "self_attn.";
+    DrafterLayerWeights& layer = w.layers.emplace_back();
+    layer.input_layernorm = norm(p + "input_layernorm.weight", D);
+    layer.post_attention_layernorm = norm(p + "post_attention_layernorm.weight", D);
+    layer.q_proj = b.matrix(attn + "q_proj.weight", {q, D});
+    layer.k_proj = b.matrix(attn + "k_proj.weight", {kv, D});
+    layer.v_proj = b.matrix(attn + "v_proj.weight", {kv, D});
+    layer.o_proj = b.matrix(attn + "o_proj.weight", {D, q});
+    layer.q_norm = norm(attn + "q_norm.weight", E);
+    layer.k_norm = norm(attn + "k_norm.weight", E);
+    layer.gate_proj = b.matrix(p + "mlp.gate_proj.weight", {F, D});
+    layer.up_proj = b.matrix(p + "mlp.up_proj.weight", {F, D});
+    layer.down_proj = b.matrix(p + "mlp.down_proj.weight", {D, F});
+  }
+  w.norm = norm("norm.weight", D);
+  return w;
+}
+
 // Memory with the weights that `bind` takes through a store: it runs once to count them, once to place them.
 template <typename Bind>
 Memory place_all(const Backend& backend, Stream& stream, const LoadProgress& progress, Bind bind) {
@@ -429,6 +457,26 @@ ModelWeights::ModelWeights(Random random, const ModelConfig& config, const Backe
     RandomBinder binder(random.seed, config.tie_word_embeddings, store);
     text = bind_text(binder, config);
     vision = bind_vision(binder, config.vision);
+    parameters_ = binder.elements();
+  });
+}
+
+DrafterCheckpoint::DrafterCheckpoint(const std::filesystem::path& directory, const DrafterConfig& config,
+                                     const Backend& backend, Stream& stream)
+    : checkpoint_(directory) {
+  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
+    CheckpointBinder binder(*checkpoint_, directory.string(), store);
+    weights = bind_drafter(binder, config);
+    binder.finish();
+    parameters_ = binder.elements();
+  });
+}
+
+DrafterCheckpoint::DrafterCheckpoint(ModelWeights::Random random, const DrafterConfig& config,
+                                     const Backend& backend, Stream& stream) {
+  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
+    RandomBinder binder(random.seed, true, store);
+    weights = bind_drafter(binder, config);
     parameters_ = binder.elements();
   });
 }

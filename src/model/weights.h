@@ -73,6 +73,23 @@ struct VisionWeights {
   Affine merger_fc1, merger_fc2;  // [merged, merged], [out_hidden, merged]
 };
 
+struct DrafterLayerWeights {
+  Vector input_layernorm, post_attention_layernorm;  // [D], all norms of a drafter offset from 1
+  Weight q_proj;                                     // [H * E, D]
+  Weight k_proj, v_proj;                             // [G * E, D]
+  Weight o_proj;                                     // [D, H * E]
+  Vector q_norm, k_norm;                             // [E]
+  Weight gate_proj, up_proj;                         // [F, D]
+  Weight down_proj;                                  // [D, F]
+};
+
+struct DrafterWeights {
+  Weight fc;           // [D, taps * D]
+  Vector hidden_norm;  // [D]
+  std::vector<DrafterLayerWeights> layers;
+  Vector norm;  // [D]
+};
+
 // How far loading is: bytes in place, of all.
 using LoadProgress = std::function<void(std::size_t done, std::size_t total)>;
 
@@ -101,6 +118,25 @@ class ModelWeights {
   std::size_t memory_bytes() const {
     return memory_.size();
   }  // in the backend's memory, the mapping not counted
+  std::int64_t parameters() const { return parameters_; }
+
+ private:
+  std::optional<Checkpoint> checkpoint_;
+  Memory memory_;
+  std::int64_t parameters_ = 0;
+};
+
+// The weights of a drafter's directory, as ModelWeights owns those of a model.
+class DrafterCheckpoint {
+ public:
+  DrafterCheckpoint(const std::filesystem::path& directory, const DrafterConfig& config,
+                    const Backend& backend, Stream& stream);
+  DrafterCheckpoint(ModelWeights::Random random, const DrafterConfig& config, const Backend& backend,
+                    Stream& stream);
+
+  DrafterWeights weights;
+
+  std::size_t memory_bytes() const { return memory_.size(); }
   std::int64_t parameters() const { return parameters_; }
 
  private:

@@ -64,6 +64,7 @@ const Ops& reference_ops() {
       .gdn_window = reference::gdn_window,
       .gated_rms_norm = reference::gated_rms_norm,
       .step_begin = reference::step_begin,
+      .place_drafts = reference::place_drafts,
       .commit = reference::commit,
       .sample = reference::sample,
       .add_position_embedding = reference::add_position_embedding,

@@ -123,6 +123,7 @@ struct StepBegin {
   std::int32_t* position = nullptr;                        // [3, T]
   std::int32_t* kv_row = nullptr;                          // [T], as in QkNormRope; -1 past the last page
   std::int32_t* row_slot = nullptr;                        // [T], as in Sample
+  std::int32_t* index = nullptr;                           // [T]: sequence index of the row
   std::int32_t* next = nullptr;  // [T]: sequence index of the token that a row predicts
 };
 
@@ -139,10 +140,11 @@ struct Rotary {
 };
 
 struct QkNormRope {
-  Rows q_gate;  // [T, H * 2E]: per head E of query, E of gate; the query part is read
-  Rows k, v;    // [T, G * E]
-  Rows q;       // out [T, H * E]
-  KvPages kv;   // out: the keys and values of the step, in their rows
+  Rows q_gate;        // [T, H * 2E]: per head E of query, E of gate; the query part is read
+  bool gated = true;  // false: there are no gates, q_gate is [T, H * E]
+  Rows k, v;          // [T, G * E]
+  Rows q;             // out [T, H * E]
+  KvPages kv;         // out: the keys and values of the step, in their rows
   const std::int32_t* kv_row = nullptr;   // [T]: row of kv.k and kv.v, or -1: not kept
   int head_dim = 0;                       // E
   std::span<const float> q_norm, k_norm;  // [E], offset from 1
@@ -155,8 +157,11 @@ struct Attention {
   Rows q;      // [T, H * E]
   KvPages kv;  // holds every key that is seen, those of this step too
   Requests requests;
-  int head_dim = 0;  // E
-  Rows out;          // [T, H * E]
+  int head_dim = 0;    // E
+  bool causal = true;  // false: a row sees all rows of its request in this step, and what was before them
+  std::int32_t sliding_window =
+      0;     // of keys before the step, a row sees those less than this behind it; 0: all
+  Rows out;  // [T, H * E]
 };
 
 // Dimensions of a Gated-DeltaNet layer.
@@ -256,8 +261,17 @@ struct Commit {
   const std::int32_t* ids = nullptr;  // [T]: what was run
   std::span<const Sampled> sampled;   // [T]: what was drawn after each row
   bool prompt = false;                // the row is the last of a prompt: only its token is taken
+  std::int32_t assumed = 0;           // not 0: so many rows count, whatever was drawn (for measuring)
+  std::int32_t* counts = nullptr;     // out [R]: rows of each request whose tokens count; nullptr: not said
   std::uint16_t* seen = nullptr;      // [slots, V], as in Sample; nullptr: not counted
   std::int64_t vocabulary = 0;        // V
+};
+
+// The likeliest token of each row of a block becomes the draft that the next model runs in that row.
+struct PlaceDrafts {
+  Rows logits;                  // [T, V] f32
+  Requests requests;            // first_row is read
+  std::int32_t* ids = nullptr;  // [T]: the rows after a request's first are written
 };
 
 // How a table lays out the state [Ek, Ev] of a head in memory.
@@ -331,6 +345,7 @@ struct Ops {
   // them agree with what was drawn (row i + 1 was run with the token drawn after row i) and keeps the token
   // after those.
   void (*step_begin)(Stream&, const StepBegin&);
+  void (*place_drafts)(Stream&, const PlaceDrafts&);  // ties: the lowest id
   void (*commit)(Stream&, const Commit&);
   // One token for each row (ties: the lowest id). A row with a logit that is not a number gives a logprob
   // that is not finite.

@@ -167,6 +167,7 @@ const Ops& traced_ops() {
       .gdn_window = traced<"gdn_window", &Ops::gdn_window, gdn_window>,
       .gated_rms_norm = traced<"gated_rms_norm", &Ops::gated_rms_norm, kPass>,
       .step_begin = traced<"step_begin", &Ops::step_begin, kSmall>,
+      .place_drafts = traced<"place_drafts", &Ops::place_drafts, kSmall>,
       .commit = traced<"commit", &Ops::commit, kSmall>,
       .sample = traced<"sample", &Ops::sample, sample>,
       .add_position_embedding = traced<"add_position_embedding", &Ops::add_position_embedding, kPass>,

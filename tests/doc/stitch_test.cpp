@@ -11,6 +11,7 @@ namespace quire {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 PageRecord page(int number, PageStatus status, std::string text, std::string reason = "") {
   PageRecord record;
@@ -81,6 +82,18 @@ TEST(Record, HoldsWhatIsKnownOfEachPage) {
   EXPECT_EQ(json["totals"]["tokens"], 7);
   EXPECT_EQ(json["totals"]["seconds"]["vision"], 0.5);
   EXPECT_EQ(json["totals"]["seconds"]["decode_image"], 0.25);
+}
+
+TEST(Record, AcceptanceLengthIsOfAllSteps) {
+  DocumentRecord d = document();
+  EXPECT_THAT(to_json(d, false, false), Not(HasSubstr("acceptance_length")));
+  d.pages.push_back(d.pages[0]);
+  d.pages[0].draft_steps = 10, d.pages[0].draft_tokens = 75;
+  d.pages[2].draft_steps = 30, d.pages[2].draft_tokens = 45;
+  const Json json = parse_json(to_json(d, false, false), "record");
+  EXPECT_EQ(json["pages"][0]["acceptance_length"], 7.5);
+  EXPECT_EQ(json["pages"][0]["draft_steps"], 10);
+  EXPECT_EQ(json["totals"]["acceptance_length"], 3);
 }
 
 TEST(Record, OneLineIsOneLine) {

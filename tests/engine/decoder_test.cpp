@@ -53,11 +53,11 @@ class DecoderTest : public testing::TestWithParam<const Backend*> {
     std::vector<Tokens> out(slots.size());
     for (std::size_t i = 0; i < slots.size(); ++i) {
       begin(slots[i], prompts[i], settings);
-      out[i].push_back(decoder.take().front().token);
+      out[i].push_back(decoder.take().rows.front().token);
     }
     while (out[0].size() < count) {
       decoder.step(slots);
-      const std::span<const Sampled> rows = decoder.take();
+      const std::span<const Sampled> rows = decoder.take().rows;
       for (std::size_t i = 0; i < slots.size(); ++i) out[i].push_back(rows[i].token);
     }
     for (const int slot : slots) decoder.close(slot);
@@ -86,7 +86,7 @@ TEST_P(DecoderTest, AStepMayBeAskedForBeforeTheOneBeforeIsTaken) {
   const int slot = 1;
   while (seen.size() < expected.size()) {
     decoder.step({&slot, 1});
-    seen.push_back(decoder.take().front().token);
+    seen.push_back(decoder.take().rows.front().token);
   }
   decoder.drain();
   EXPECT_EQ(seen, expected);

@@ -38,9 +38,10 @@ inline Image golden_page(const GoldenCase& c) {
 class Golden {
  public:
   Golden(const GoldenCase& c, Format format)
-      : path_(fmt::format("tests/golden/{}.{}.safetensors", c.name, format == Format::f32 ? "f32" : "bf16")),
-        file_(path_),
-        tensors_(parse_safetensors(file_.bytes(), path_)) {}
+      : Golden(
+            fmt::format("tests/golden/{}.{}.safetensors", c.name, format == Format::f32 ? "f32" : "bf16")) {}
+  explicit Golden(std::string path)
+      : path_(std::move(path)), file_(path_), tensors_(parse_safetensors(file_.bytes(), path_)) {}
 
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
   const Tensor& at(const std::string& name) const {

@@ -31,6 +31,8 @@ struct TextAttention {
   int group;      // H / G
   float scale;
   bool vectors;  // as in load_tile
+  bool causal;
+  int sliding_window;
 
   // Row `row` (token, head of the group) of the request whose first token has row `token` of x.
   __device__ bfloat* query_head(const Matrix<bfloat>& x, int token, int g, int row) const {
@@ -48,7 +50,9 @@ inline TextAttention text_attention(const Attention& a) {
           .key_heads = static_cast<int>(a.kv.k.cols / E),
           .group = static_cast<int>(a.q.cols / a.kv.k.cols),
           .scale = kLog2E / sqrtf(static_cast<float>(E)),
-          .vectors = takes_vectors(a.q, E) && takes_vectors(a.kv.k, E) && takes_vectors(a.kv.v, E)};
+          .vectors = takes_vectors(a.q, E) && takes_vectors(a.kv.k, E) && takes_vectors(a.kv.v, E),
+          .causal = a.causal,
+          .sliding_window = a.sliding_window};
 }
 
 // Where a thread stands. Of each 16 x 8 accumulator it holds two columns of each of two rows.
@@ -99,7 +103,8 @@ struct AttentionBlock {
   bfloat tiles[kTiles][kPageUnit * kStride];  // of keys or values
   bfloat p[kRows * kWeightStride];
   float rows[kColumnWarps][kRows];  // maxima, at the end sums of weights
-  int last_key[kQueries][kRows];    // that a row sees
+  int first_key[kQueries][kRows];   // that a row sees, and how many more
+  unsigned more_keys[kQueries][kRows];
 
   // Rows first_row .. of the request whose first token has row `token` and sequence index `start`; from row `count` of
   // it on zeros, which see no key. kNow: as in load_tile.
@@ -107,7 +112,11 @@ struct AttentionBlock {
   __device__ void load_queries(const TextAttention& a, int token, int start, int count, int g, int first_row,
                                int buffer) {
     for (int i = threadIdx.x; i < kRows; i += kThreads) {
-      last_key[buffer][i] = first_row + i < count ? start + (first_row + i) / a.group : -1;
+      const int index = start + (first_row + i) / a.group, last = a.causal ? index : start + count / a.group - 1;
+      const int first = first_key_seen(a.sliding_window, start, index);
+      const bool exists = first_row + i < count;
+      first_key[buffer][i] = exists ? first : 1 << 30;
+      more_keys[buffer][i] = exists ? last - first : 0;
     }
     load_tile<kE, kRows, kThreads, kNow>(q[buffer], a.head_dim, a.vectors, a.q.data, [&](int i) -> const bfloat* {
       return first_row + i < count ? a.query_head(a.q, token, g, first_row + i) : nullptr;
@@ -128,7 +137,7 @@ struct AttentionBlock {
   // Where the kKeys keys or values of a step lie.
   using Tiles = int[kKeys / kPageUnit];
 
-  // Scores of the warp's rows and keys from key `begin` on, scaled, -infinity where the key is later than the row.
+  // Scores of the warp's rows and keys from key `begin` on, scaled, -infinity where the row does not see the key.
   // query(x, i, e) gives a fragment as read_query does.
   template <int kUnroll, typename Query>
   __device__ void score(Scores& s, const Place& at, float scale, int begin, const Tiles& keys, int queries,
@@ -165,13 +174,14 @@ struct AttentionBlock {
     for (int i = 0; i < kRowTiles; ++i) {
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
-        const int last = last_key[queries][at.row(i, r)] - first;
+        const int seen = first_key[queries][at.row(i, r)] - first;
+        const unsigned more = more_keys[queries][at.row(i, r)];
 #pragma unroll
         for (int n = 0; n < kWarpKeys / 8; ++n) {
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             float& x = s[i][n][2 * r + c];
-            x = at.column(n) + c <= last ? __fmul_rn(x, scale) : kMinusInfinity;
+            x = static_cast<unsigned>(at.column(n) + c - seen) <= more ? __fmul_rn(x, scale) : kMinusInfinity;
           }
         }
       }

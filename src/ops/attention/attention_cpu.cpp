@@ -7,6 +7,7 @@
 // not change a bit), queries are widened to f32 once. Vision: one head at a time, K^T and V widened
 // to f32 once for all queries, keys as lanes: with E = 64 the lane sums of a dot product would cost more than
 // the product. FLOP: 4 T keys E a head, the wall for pages; bytes for a decode step: K and V once.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -96,7 +97,8 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
   }
 }
 
-// Softmax and weighted sum of `rows` score rows, row i over its first first_keys + i * more_keys keys.
+// Softmax and weighted sum of `rows` score rows, row i over its first first_keys + i * more_keys keys. Scores
+// of minus infinity have no weight.
 template <typename T, typename V>
 void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, std::int64_t first_keys,
                  std::int64_t more_keys, const Pages<V>& v, std::int64_t E, T* out, std::int64_t out_stride) {
@@ -125,7 +127,9 @@ void attend(const Attention& a, std::int32_t r, std::int64_t i0, std::int64_t ro
             float* scores, std::int64_t stride, float* q) {
   const std::int64_t E = a.head_dim, group = a.q.cols / a.kv.k.cols, column = h / group * E;
   const std::int64_t P = a.kv.page_size, first = a.requests.first_row[r] + i0;
-  const std::int64_t keys = a.requests.start[r] + i0 + rows;  // seen by the last row
+  const std::int64_t start = a.requests.start[r],
+                     all_rows = a.requests.first_row[r + 1] - a.requests.first_row[r];
+  const std::int64_t keys = start + (a.causal ? i0 + rows : all_rows);  // seen by the last row
   const std::int32_t* table = a.kv.block_table + std::int64_t{a.requests.slot[r]} * a.kv.pages_per_slot;
   const Pages<A> k{row<const A>(a.kv.k, 0) + column, a.kv.k.stride, P, table};
   const Pages<A> v{row<const A>(a.kv.v, 0) + column, a.kv.v.stride, P, table};
@@ -138,7 +142,14 @@ void attend(const Attention& a, std::int32_t r, std::int64_t i0, std::int64_t ro
                 store4(to + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
               });
   }
-  finish_rows(scores, stride, rows, keys - rows + 1, 1, v, E, row<A>(a.out, first) + h * E, a.out.stride);
+  if (a.sliding_window > 0) {
+    for (std::int64_t i = 0; i < rows; ++i) {
+      std::fill_n(scores + i * stride, first_key_seen(a.sliding_window, start, start + i0 + i),
+                  -std::numeric_limits<float>::infinity());
+    }
+  }
+  finish_rows(scores, stride, rows, a.causal ? keys - rows + 1 : keys, a.causal ? 1 : 0, v, E,
+              row<A>(a.out, first) + h * E, a.out.stride);
 }
 
 void attention(Stream& s, const Attention& a) {

@@ -36,21 +36,27 @@ struct AllKeys {
 };
 struct SeenKeys {
   const std::int32_t* pages;
-  int page_size, count;
+  int page_size, first, count;
 
-  __device__ std::int64_t row(int j) const { return std::int64_t{pages[j / page_size]} * page_size + j % page_size; }
+  __device__ std::int64_t row(int j) const {
+    return std::int64_t{pages[(first + j) / page_size]} * page_size + (first + j) % page_size;
+  }
 };
 struct RequestKeys {
   PagedKeys<float> kv;
   RequestArrays requests;
+  bool causal;
+  int sliding_window;
 
   __device__ SeenKeys seen_by(std::int64_t t) const {
     for (int r = 0; r < requests.count; ++r) {
       if (t < requests.first_row[r] || t >= requests.first_row[r + 1]) continue;
-      const int count = requests.start[r] + static_cast<int>(t) - requests.first_row[r] + 1;
-      return {kv.pages(requests.slot[r]), kv.page_size, count};
+      const int start = requests.start[r], index = start + static_cast<int>(t) - requests.first_row[r];
+      const int end = causal ? index + 1 : start + requests.first_row[r + 1] - requests.first_row[r];
+      const int first = first_key_seen(sliding_window, start, index);
+      return {kv.pages(requests.slot[r]), kv.page_size, first, end - first};
     }
-    return {nullptr, kv.page_size, 0};
+    return {nullptr, kv.page_size, 0, 0};
   }
 };
 
@@ -125,7 +131,8 @@ void plain_attention(Stream& s, const Attention& a) {
                                            .k = matrix<float>(a.kv.k),
                                            .v = matrix<float>(a.kv.v),
                                            .out = matrix<float>(a.out),
-                                           .keys = {paged_keys<float>(a.kv), request_arrays(a.requests)},
+                                           .keys = {paged_keys<float>(a.kv), request_arrays(a.requests), a.causal,
+                                                    a.sliding_window},
                                            .group = a.q.cols / a.kv.k.cols,
                                            .head_dim = a.head_dim},
                a.q.rows, a.q.cols / a.head_dim);

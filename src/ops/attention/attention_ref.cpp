@@ -10,25 +10,25 @@
 namespace quire {
 namespace {
 
-// One query, row t of q and out, against keys row_of(0) .. row_of(keys - 1) of k and v; all are the columns
-// of one head. The weights are rounded relative to the largest score of all keys. A backend rounds them
-// relative to the largest so far, which moves each by at most one rounding.
+// One query, row t of q and out, against keys row_of(first) .. row_of(keys - 1) of k and v; all are the
+// columns of one head. The weights are rounded relative to the largest score of all keys. A backend rounds
+// them relative to the largest so far, which moves each by at most one rounding.
 template <typename RowOf>
-void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t keys, RowOf row_of,
-            const Rows& out) {
+void attend(const Rows& q, const Rows& k, const Rows& v, std::int64_t t, std::int64_t first,
+            std::int64_t keys, RowOf row_of, const Rows& out) {
   const std::int64_t E = q.cols;
   const double scale = 1 / std::sqrt(static_cast<double>(E));
-  std::vector<double> score(keys);
-  for (std::int64_t j = 0; j < keys; ++j) {
+  std::vector<double> score;
+  for (std::int64_t j = first; j < keys; ++j) {
     double dot = 0;
     for (std::int64_t e = 0; e < E; ++e) dot += double{load(q, t, e)} * load(k, row_of(j), e);
-    score[j] = dot * scale;
+    score.push_back(dot * scale);
   }
   const double highest = *std::max_element(score.begin(), score.end());
   std::vector<double> sum_v(E, 0.0);
   double sum = 0;
-  for (std::int64_t j = 0; j < keys; ++j) {
-    const double weight = std::exp(score[j] - highest);
+  for (std::int64_t j = first; j < keys; ++j) {
+    const double weight = std::exp(score[static_cast<std::size_t>(j - first)] - highest);
     const double rounded = round_to(v.format, weight);
     sum += weight;
     for (std::int64_t e = 0; e < E; ++e) sum_v[e] += rounded * load(v, row_of(j), e);
@@ -54,6 +54,7 @@ void check_attention(const Attention& a) {
   QUIRE_CHECK(a.requests.count >= 0 && a.requests.longest >= 0 && a.kv.pages_per_slot >= 0,
               "attention: {} requests of at most {} rows with {} pages each", a.requests.count,
               a.requests.longest, a.kv.pages_per_slot);
+  QUIRE_CHECK(a.sliding_window >= 0, "attention: a sliding window of {}", a.sliding_window);
   QUIRE_CHECK(a.requests.count == 0 ||
                   (a.requests.first_row && a.requests.start && a.requests.slot && a.kv.block_table),
               "attention: {} requests without first_row, start, slot or block_table", a.requests.count);
@@ -105,12 +106,17 @@ void reference::attention(Stream&, const Attention& a) {
   for (std::int32_t r = 0; r < a.requests.count; ++r) {
     const std::int32_t* pages = a.kv.block_table + std::int64_t{a.requests.slot[r]} * a.kv.pages_per_slot;
     const auto row_of = [&](std::int64_t j) { return pages[j / P] * P + j % P; };
-    for (std::int64_t t = a.requests.first_row[r]; t < a.requests.first_row[r + 1]; ++t)
+    const std::int64_t start = a.requests.start[r], first_row = a.requests.first_row[r];
+    const std::int64_t end = start + a.requests.first_row[r + 1] - first_row;
+    for (std::int64_t t = first_row; t < a.requests.first_row[r + 1]; ++t) {
+      const std::int64_t index = start + t - first_row;
       for (std::int64_t h = 0; h < H; ++h) {
         const std::int64_t g = h / (H / G);
         attend(a.q.slice_cols(h * E, E), a.kv.k.slice_cols(g * E, E), a.kv.v.slice_cols(g * E, E), t,
-               a.requests.start[r] + (t - a.requests.first_row[r]) + 1, row_of, a.out.slice_cols(h * E, E));
+               first_key_seen(a.sliding_window, start, index), a.causal ? index + 1 : end, row_of,
+               a.out.slice_cols(h * E, E));
       }
+    }
   }
 }
 
@@ -132,7 +138,7 @@ void reference::vision_attention(Stream&, const VisionAttention& a) {
                v = a.qkv.slice_cols(2 * D + h * E, E), out = a.out.slice_cols(h * E, E);
     for (std::int64_t t = 0; t < N; ++t)
       attend(
-          q, k, v, t, N, [](std::int64_t j) { return j; }, out);
+          q, k, v, t, 0, N, [](std::int64_t j) { return j; }, out);
   }
 }
 

@@ -134,8 +134,8 @@ using Path = void (*Ops::*)(Stream&, const Attention&);
 constexpr Path kPaths[] = {&Ops::attention_prefill, &Ops::attention_window};
 
 // The rows of all pieces, one after the other.
-Matrix run(void (*op)(Stream&, const Attention&), Stream& stream, Heads heads, std::span<const Piece> pieces,
-           const Layout& layout = {}) {
+template <typename Op>
+Matrix run(Op op, Stream& stream, Heads heads, std::span<const Piece> pieces, const Layout& layout = {}) {
   Step step(pieces.front().sequence->q.format(), heads, pieces, layout);
   op(stream, step.call());
   EXPECT_TRUE(step.out.padding_untouched());
@@ -143,8 +143,8 @@ Matrix run(void (*op)(Stream&, const Attention&), Stream& stream, Heads heads, s
   std::iota(rows.begin(), rows.end(), 0);
   return gather(step.out, rows);
 }
-Matrix run(void (*op)(Stream&, const Attention&), Stream& stream, Heads heads, const Piece& piece,
-           const Layout& layout = {}) {
+template <typename Op>
+Matrix run(Op op, Stream& stream, Heads heads, const Piece& piece, const Layout& layout = {}) {
   return run(op, stream, heads, std::span(&piece, 1), layout);
 }
 
@@ -224,6 +224,54 @@ TEST_P(AttentionTest, MatchesReference) {
                           softmax_tolerance(format(), s.heads.E, s.start + s.T)))
           << "E " << s.heads.E << ", " << s.heads.H << " / " << s.heads.G << " heads, T " << s.T << " from "
           << s.start;
+  }
+}
+
+// Rows of a block that see one another, and rows that see the last keys only.
+struct Block {
+  bool causal;
+  std::int32_t sliding_window;
+};
+Matrix run_block(void (*op)(Stream&, const Attention&), Stream& stream, Heads heads,
+                 std::span<const Piece> pieces, Block block) {
+  return run(
+      [&](Stream& s, const Attention& plain) {
+        Attention a = plain;
+        a.causal = block.causal;
+        a.sliding_window = block.sliding_window;
+        op(s, a);
+      },
+      stream, heads, pieces);
+}
+
+// Equal scores: the mean of the values that are seen.
+TEST_P(AttentionTest, BlocksByHand) {
+  const Sequence s{matrix(format(), 5, 1, {0, 0, 0, 0, 0}), matrix(format(), 5, 1, {0, 0, 0, 0, 0}),
+                   matrix(format(), 5, 1, {1, 2, 4, 8, 16})};
+  const Piece piece{&s, 3, 2};
+  const auto result = [&](Block block) {
+    return run_block(ops().attention_window, stream(), {1, 1, 1}, {&piece, 1}, block);
+  };
+  const auto mean = [&](float a, float b) {
+    return matrix(format(), 2, 1, {round_to(format(), a), round_to(format(), b)});
+  };
+  EXPECT_TRUE(same_bits(result({false, 0}), mean(31 / 5.0f, 31 / 5.0f)));
+  EXPECT_TRUE(same_bits(result({false, 2}), mean(28 / 3.0f, 24 / 2.0f)));
+  EXPECT_TRUE(same_bits(result({true, 2}), mean(12 / 2.0f, 24 / 2.0f)));
+  EXPECT_TRUE(same_bits(result({false, 1}), mean(24 / 2.0f, 24 / 2.0f)));  // the block alone
+}
+
+TEST_P(AttentionTest, BlocksMatchReference) {
+  for (const Heads heads : {Heads{64, 4, 2}, Heads{128, 6, 2}, Heads{8, 2, 1}}) {
+    const Sequence a = random_sequence(random, format(), heads, 300),
+                   b = random_sequence(random, format(), heads, 20);
+    const Piece pieces[] = {{&a, 284, 16}, {&b, 0, 7}, {&b, 3, 0}, {&a, 64, 1}, {&a, 100, 9}};
+    for (const Block block : {Block{false, 0}, {false, 40}, {true, 70}, {false, 1000}}) {
+      EXPECT_TRUE(compare(run_block(ops().attention_window, stream(), heads, pieces, block),
+                          run_block(reference::attention, stream(), heads, pieces, block),
+                          softmax_tolerance(format(), heads.E, 300)))
+          << heads.E << " causal " << block.causal << " window " << block.sliding_window;
+    }
   }
 }
 

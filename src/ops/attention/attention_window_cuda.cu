@@ -1,5 +1,5 @@
-// Causal attention of generated tokens: windows of a few rows of many requests, over the pages of their sequences.
-//   out[t, h] = sum_{j <= start+t} w_j v_j / sum_j w_j, w_j = exp(s_j - m), s_j = q k_j E^-1/2
+// Attention of generated tokens and of blocks of drafts: a few rows of many requests, over the pages of their sequences.
+//   out[t, h] = sum_j w_j v_j / sum_j w_j over the keys j that row t sees, w_j = exp(s_j - m), s_j = q k_j E^-1/2
 // Shapes: q, out [T, H E]; keys and values in pages [rows, G E]; head h reads h / (H/G); E <= 256; bf16 (f32:
 // attention_f32_cuda.cu).
 //
@@ -325,7 +325,8 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   const int shift = a.partials.cut->shift, first_unit = a.partials.cut->first_unit[request];
   const bool exists = token < tokens;
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
-  const int pieces = exists ? ((start + token) >> shift) + 1 : 0;
+  const int last_key = start + (text.causal ? token : tokens - 1);
+  const int pieces = exists ? (last_key >> shift) + 1 : 0;
   const int unit = first_unit + row / kRows * text.key_heads + item % heads / text.group;
 
   struct Result {

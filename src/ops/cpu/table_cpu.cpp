@@ -31,6 +31,7 @@ const Ops kOps = {
     .gdn_window = gdn_window,
     .gated_rms_norm = gated_rms_norm,
     .step_begin = reference::step_begin,
+    .place_drafts = reference::place_drafts,
     .commit = reference::commit,
     .sample = sample,
     .add_position_embedding = add_position_embedding,

@@ -279,8 +279,19 @@ void step_begin(Stream& s, const StepBegin& a) {
   d.drafts = stage(a.drafts, static_cast<std::int64_t>(slots) * (kMostWindow - 1));
   d.start = out(a.start, R), d.generated = out(a.generated, R), d.previous = out(a.previous, R);
   d.ids = out(a.ids, T), d.position = out(a.position, 3 * T), d.kv_row = out(a.kv_row, T);
-  d.row_slot = out(a.row_slot, T), d.next = out(a.next, T);
+  d.row_slot = out(a.row_slot, T), d.index = out(a.index, T), d.next = out(a.next, T);
   ops()->step_begin(stage.stream, d);
+  stage.finish();
+}
+
+void place_drafts(Stream& s, const PlaceDrafts& a) {
+  check_place_drafts(a);
+  Staged stage(s);
+  PlaceDrafts d = a;
+  d.logits = stage(a.logits);
+  d.requests = stage(a.requests);
+  d.ids = stage(std::span(a.ids, static_cast<std::size_t>(a.logits.rows))).data();
+  ops()->place_drafts(stage.stream, d);
   stage.finish();
 }
 
@@ -293,6 +304,7 @@ void commit(Stream& s, const Commit& a) {
   d.requests = stage(a.requests);
   d.ids = stage(a.ids, static_cast<std::int64_t>(a.sampled.size()));
   d.sampled = stage(a.sampled);
+  if (a.counts) d.counts = stage(std::span(a.counts, static_cast<std::size_t>(a.requests.count))).data();
   if (a.seen) d.seen = stage(std::span(a.seen, slots * static_cast<std::size_t>(a.vocabulary))).data();
   ops()->commit(stage.stream, d);
   stage.finish();
@@ -322,6 +334,7 @@ constexpr Ops kOnHost = {
     .gdn_window = gdn_window,
     .gated_rms_norm = gated_rms_norm,
     .step_begin = step_begin,
+    .place_drafts = place_drafts,
     .commit = commit,
     .sample = sample,
     .add_position_embedding = add_position_embedding,

@@ -27,6 +27,7 @@ const Ops kOps = {
     .gdn_window = gdn_window,
     .gated_rms_norm = gated_rms_norm,
     .step_begin = step_begin,
+    .place_drafts = place_drafts,
     .commit = commit,
     .sample = sample,
     .add_position_embedding = add_position_embedding,

@@ -42,7 +42,7 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
   check_kv_rows(a);
   if (a.q.rows == 0) return;
   const std::int64_t E = a.head_dim;
-  const std::int64_t heads = a.q.cols / E, kv_heads = a.k.cols / E;
+  const std::int64_t heads = a.q.cols / E, kv_heads = a.k.cols / E, query = a.gated ? 2 * E : E;
   const std::int64_t half = static_cast<std::int64_t>(a.cos.size()) / a.q.rows;
   with_type(a.q.format, [&](auto t) {
     using T = decltype(t);
@@ -50,7 +50,7 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
       const float* cos = a.cos.data() + i * half;
       const float* sin = a.sin.data() + i * half;
       for (std::int64_t h = 0; h < heads; ++h) {
-        norm_rope_head(row<const T>(a.q_gate, i) + 2 * h * E, a.q_norm.data(), a.eps, cos, sin, half, E,
+        norm_rope_head(row<const T>(a.q_gate, i) + h * query, a.q_norm.data(), a.eps, cos, sin, half, E,
                        row<T>(a.q, i) + h * E);
       }
       const std::int64_t kept = a.kv_row[i];

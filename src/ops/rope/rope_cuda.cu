@@ -46,7 +46,7 @@ struct NormRope {
   Matrix<T> q_gate, k, v, q, to_k, to_v;
   const std::int32_t* kv_row;
   const float *q_norm, *k_norm, *cos, *sin;
-  std::int64_t rows, heads, kv_heads, head_dim, half;
+  std::int64_t rows, heads, kv_heads, head_dim, half, query;  // query: columns of q_gate from head to head
   float eps;
 };
 
@@ -68,7 +68,7 @@ __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
     for (std::int64_t j = lane; j < a.head_dim; j += 32) y[j] = x[j];
     return;
   }
-  const T* x = is_query ? a.q_gate.row(t) + 2 * h * a.head_dim : a.k.row(t) + kv_column;
+  const T* x = is_query ? a.q_gate.row(t) + h * a.query : a.k.row(t) + kv_column;
   T* y = is_query ? a.q.row(t) + h * a.head_dim : a.to_k.row(kept) + kv_column;
   const float* w = is_query ? a.q_norm : a.k_norm;
 
@@ -124,7 +124,7 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
     launch(s, "qk_norm_rope", {.blocks = grid, .threads = 32 * kHeadsPerBlock}, qk_norm_rope_kernel<T>,
            NormRope<T>{matrix<T>(a.q_gate), matrix<T>(a.k), matrix<T>(a.v), matrix<T>(a.q), matrix<T>(a.kv.k),
                        matrix<T>(a.kv.v), a.kv_row, a.q_norm.data(), a.k_norm.data(), a.cos.data(), a.sin.data(),
-                       a.q.rows, heads, kv_heads, a.head_dim, half, a.eps});
+                       a.q.rows, heads, kv_heads, a.head_dim, half, a.gated ? 2 * a.head_dim : a.head_dim, a.eps});
   });
 }
 

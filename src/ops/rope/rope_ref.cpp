@@ -45,7 +45,7 @@ void check_qk_norm_rope(const QkNormRope& a) {
   QUIRE_CHECK(E > 0 && a.q.cols % E == 0 && a.k.cols % E == 0,
               "qk_norm_rope: {} query and {} key columns are not heads of {}", a.q.cols, a.k.cols, E);
   check_rows("qk_norm_rope", "q", a.q, T, a.q.cols, a.q.format);
-  check_rows("qk_norm_rope", "q_gate", a.q_gate, T, 2 * a.q.cols, a.q.format);
+  check_rows("qk_norm_rope", "q_gate", a.q_gate, T, (a.gated ? 2 : 1) * a.q.cols, a.q.format);
   check_rows("qk_norm_rope", "k", a.k, T, a.k.cols, a.q.format);
   check_rows("qk_norm_rope", "v", a.v, T, a.k.cols, a.q.format);
   check_rows("qk_norm_rope", "kv.k", a.kv.k, a.kv.k.rows, a.k.cols, a.q.format);
@@ -97,7 +97,7 @@ void reference::qk_norm_rope(Stream&, const QkNormRope& a) {
     const std::size_t half = a.cos.size() / static_cast<std::size_t>(T);
     const auto cos = a.cos.subspan(t * half, half), sin = a.sin.subspan(t * half, half);
     for (std::int64_t h = 0; h < a.q.cols / E; ++h)
-      norm_rope_head(a.q_gate, t, h * 2 * E, a.q, t, h * E, a.q_norm, a.eps, cos, sin);
+      norm_rope_head(a.q_gate, t, h * (a.gated ? 2 : 1) * E, a.q, t, h * E, a.q_norm, a.eps, cos, sin);
     const std::int64_t row = a.kv_row[t];
     if (row < 0) continue;
     for (std::int64_t g = 0; g < a.k.cols / E; ++g)

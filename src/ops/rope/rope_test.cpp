@@ -116,8 +116,8 @@ QkInputs random_inputs(Random& random, Format f, std::int64_t T, QkShape s) {
           random_angles(random, f, T * s.half)};
 }
 // The rows of q, of k and of v side by side. Rows go to the cache in reverse; each `dropped`th is not kept.
-Matrix run(decltype(Ops::qk_norm_rope) op, Stream& stream, const QkInputs& in, QkShape s,
-           std::int64_t dropped = 0) {
+template <typename Op>
+Matrix run(Op op, Stream& stream, const QkInputs& in, QkShape s, std::int64_t dropped = 0) {
   const Format f = in.k.format();
   const std::int64_t T = in.k.rows(), q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
   Matrix q(f, T, q_cols), k(f, 2 * T + 1, k_cols, 5), v(f, 2 * T + 1, k_cols);
@@ -173,6 +173,28 @@ TEST_P(Rope, QkMatchesReference) {
             << "T " << T << ", E " << s.head_dim << ", " << s.heads << " / " << s.kv_heads
             << " heads, rotated pairs " << s.half << ", dropped " << dropped;
     }
+}
+
+// Queries without gates give what the same queries between gates give, and there may be none.
+TEST_P(Rope, QueriesWithoutGates) {
+  constexpr std::int64_t kRows = 5;
+  const QkShape s{64, 3, 1, 32};
+  const QkInputs in = random_inputs(random, format(), kRows, s);
+  Matrix bare(format(), kRows, s.heads * s.head_dim);
+  for (std::int64_t t = 0; t < kRows; ++t)
+    for (std::int64_t c = 0; c < bare.cols(); ++c)
+      bare.set(t, c, in.q_gate.get(t, c / s.head_dim * 2 * s.head_dim + c % s.head_dim));
+  const Matrix expected = run(ops().qk_norm_rope, stream(), in, s);
+  const auto ungated = [&](Stream& stream, const QkNormRope& gated) {
+    QkNormRope a = gated;
+    a.q_gate = bare;
+    a.gated = false;
+    ops().qk_norm_rope(stream, a);
+    a.q_gate = a.q_gate.slice_cols(0, 0);
+    a.q = a.q.slice_cols(0, 0);
+    ops().qk_norm_rope(stream, a);
+  };
+  EXPECT_TRUE(same_bits(run(ungated, stream(), in, s), expected));
 }
 
 TEST_P(Rope, VisionMatchesReference) {

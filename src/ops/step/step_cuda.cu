@@ -16,6 +16,7 @@ __device__ void write_row(const StepBegin& a, std::int64_t t, std::int32_t slot,
                           std::int32_t position, std::int32_t kv_row) {
   a.ids[t] = token;
   a.row_slot[t] = slot;
+  a.index[t] = index;
   a.next[t] = index + 1;
   a.kv_row[t] = kv_row;
   for (int axis = 0; axis < 3; ++axis) a.position[axis * a.rows + t] = position;
@@ -51,17 +52,50 @@ __global__ void step_begin_kernel(StepBegin a) {
   for (std::int64_t t = used + threadIdx.x; t < a.rows; t += kThreads) write_row(a, t, 0, 0, 0, 0, -1);
 }
 
+// A block is a row. Every thread keeps the best of its logits; among equals the lowest id wins.
+__global__ void place_drafts_kernel(PlaceDrafts a) {
+  wait_for_predecessor();
+  let_successor_start();
+  const auto t = static_cast<std::int32_t>(blockIdx.x);
+  bool drafted = false;
+  for (std::int32_t r = 0; r < a.requests.count; ++r)
+    drafted |= t > a.requests.first_row[r] && t < a.requests.first_row[r + 1];
+  if (!drafted) return;
+  const float* const logits = static_cast<const float*>(a.logits.data) + t * a.logits.stride;
+  float best = __int_as_float(0xff800000);
+  int id = 0;
+  for (int v = static_cast<int>(threadIdx.x); v < a.logits.cols; v += kThreads) {
+    const float x = logits[v];
+    if (x > best) best = x, id = v;
+  }
+  __shared__ float bests[kThreads];
+  __shared__ int ids[kThreads];
+  bests[threadIdx.x] = best, ids[threadIdx.x] = id;
+  for (int half = kThreads / 2; half > 0; half /= 2) {
+    __syncthreads();
+    if (static_cast<int>(threadIdx.x) >= half) continue;
+    const float other = bests[threadIdx.x + half];
+    const int other_id = ids[threadIdx.x + half];
+    if (other > bests[threadIdx.x] || (other == bests[threadIdx.x] && other_id < ids[threadIdx.x]))
+      bests[threadIdx.x] = other, ids[threadIdx.x] = other_id;
+  }
+  if (threadIdx.x == 0) a.ids[t] = ids[0];
+}
+
 __global__ void commit_kernel(Commit a) {
   wait_for_predecessor();
   let_successor_start();
   for (std::int32_t r = threadIdx.x; r < a.requests.count; r += kThreads) {
     const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
+    if (a.counts) a.counts[r] = 0;
     if (first == end) continue;
     const Sampled* sampled = a.sampled.data();
     std::int32_t last = first;
     while (!a.prompt && last + 1 < end && a.ids[last + 1] == sampled[last].token) ++last;
+    if (a.assumed > 0 && !a.prompt) last = min(first + a.assumed, end) - 1;
     a.cursors.token[slot] = sampled[last].token;
     a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
+    if (a.counts) a.counts[r] = last - first + 1;
     if (!a.seen) continue;
     for (std::int32_t t = first; t <= last; ++t) {
       std::uint16_t& seen = a.seen[slot * a.vocabulary + sampled[t].token];
@@ -75,6 +109,13 @@ __global__ void commit_kernel(Commit a) {
 void step_begin(Stream& s, const StepBegin& a) {
   check_step_begin(a);
   launch(s, "step_begin", {.threads = kThreads, .alone = true}, step_begin_kernel, a);
+}
+
+void place_drafts(Stream& s, const PlaceDrafts& a) {
+  check_place_drafts(a);
+  if (a.logits.rows == 0) return;
+  launch(s, "place_drafts", {.blocks = static_cast<unsigned>(a.logits.rows), .threads = kThreads}, place_drafts_kernel,
+         a);
 }
 
 void commit(Stream& s, const Commit& a) {

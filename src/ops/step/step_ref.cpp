@@ -1,4 +1,8 @@
+#include <algorithm>
+
 #include "core/error.h"
+#include "ops/check.h"
+#include "ops/element.h"
 #include "ops/step/step.h"
 
 namespace quire {
@@ -20,8 +24,14 @@ void check_step_begin(const StepBegin& a) {
               "step_begin: windows of up to {} rows, expected 1 to {}", r.longest, kMostWindow);
   QUIRE_CHECK(a.kv.block_table && a.kv.page_size > 0, "step_begin: no block table");
   QUIRE_CHECK(a.drafts || r.longest == 1, "step_begin: windows of {} rows and no drafts", r.longest);
-  QUIRE_CHECK(a.start && a.generated && a.previous && a.ids && a.position && a.kv_row && a.row_slot && a.next,
+  QUIRE_CHECK(a.start && a.generated && a.previous && a.ids && a.position && a.kv_row && a.row_slot &&
+                  a.index && a.next,
               "step_begin: an output has no memory");
+}
+
+void check_place_drafts(const PlaceDrafts& a) {
+  check_rows("place_drafts", "logits", a.logits, a.logits.rows, a.logits.cols, Format::f32);
+  QUIRE_CHECK(a.logits.cols > 0 && a.requests.first_row && a.ids, "place_drafts: an operand has no memory");
 }
 
 void check_commit(const Commit& a) {
@@ -37,7 +47,7 @@ void reference::step_begin(Stream&, const StepBegin& a) {
   const std::int64_t T = a.rows;
   const auto row = [&](std::int64_t t, std::int32_t slot, std::int32_t token, std::int32_t index,
                        std::int32_t position, std::int32_t kv_row) {
-    a.ids[t] = token, a.row_slot[t] = slot, a.next[t] = index + 1, a.kv_row[t] = kv_row;
+    a.ids[t] = token, a.row_slot[t] = slot, a.index[t] = index, a.next[t] = index + 1, a.kv_row[t] = kv_row;
     for (int axis = 0; axis < 3; ++axis) a.position[axis * T + t] = position;
   };
   for (std::int32_t r = 0; r < a.requests.count; ++r) {
@@ -65,16 +75,31 @@ void reference::step_begin(Stream&, const StepBegin& a) {
   for (std::int64_t t = a.requests.first_row[a.requests.count]; t < T; ++t) row(t, 0, 0, 0, 0, -1);
 }
 
+void reference::place_drafts(Stream&, const PlaceDrafts& a) {
+  check_place_drafts(a);
+  for (std::int32_t r = 0; r < a.requests.count; ++r) {
+    for (std::int32_t t = a.requests.first_row[r] + 1; t < a.requests.first_row[r + 1]; ++t) {
+      std::int64_t best = 0;
+      for (std::int64_t v = 1; v < a.logits.cols; ++v)
+        if (load(a.logits, t, v) > load(a.logits, t, best)) best = v;
+      a.ids[t] = static_cast<std::int32_t>(best);
+    }
+  }
+}
+
 void reference::commit(Stream&, const Commit& a) {
   check_commit(a);
   for (std::int32_t r = 0; r < a.requests.count; ++r) {
     const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r],
                        end = a.requests.first_row[r + 1];
+    if (a.counts) a.counts[r] = 0;
     if (first == end) continue;
     std::int32_t last = first;
     while (!a.prompt && last + 1 < end && a.ids[last + 1] == a.sampled[last].token) ++last;
+    if (a.assumed > 0 && !a.prompt) last = std::min(first + a.assumed, end) - 1;
     a.cursors.token[slot] = a.sampled[last].token;
     a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
+    if (a.counts) a.counts[r] = last - first + 1;
     if (!a.seen) continue;
     for (std::int32_t t = first; t <= last; ++t) {
       std::uint16_t& seen = a.seen[slot * a.vocabulary + a.sampled[t].token];

@@ -28,12 +28,12 @@ struct Operands {
   Cursor cursors;
   Ints first_row, slot, table{5, 9, -1, 2, -1, -1, -1, -1, -1, 0, 1, 3};
   Ints drafts = Ints(kSlots * (kMostWindow - 1)), start, generated, previous, ids, position, kv_row, row_slot,
-       next;
+       index, next;
 
   Operands(Ints first, Ints slots, std::int64_t rows) : first_row(std::move(first)), slot(std::move(slots)) {
     std::iota(drafts.begin(), drafts.end(), 1000);
     for (Ints* r : {&start, &generated, &previous}) r->assign(slot.size(), -9);
-    for (Ints* t : {&ids, &kv_row, &row_slot, &next}) t->assign(static_cast<std::size_t>(rows), -9);
+    for (Ints* t : {&ids, &kv_row, &row_slot, &index, &next}) t->assign(static_cast<std::size_t>(rows), -9);
     position.assign(static_cast<std::size_t>(3 * rows), -9);
   }
   StepBegin begin(std::int32_t longest) {
@@ -49,6 +49,7 @@ struct Operands {
             .position = position.data(),
             .kv_row = kv_row.data(),
             .row_slot = row_slot.data(),
+            .index = index.data(),
             .next = next.data()};
   }
   Requests requests(std::int32_t longest) const {
@@ -75,6 +76,7 @@ TEST(StepTest, BeginsWhereTheAcceptedRowsEnd) {
                                         192, 193, 0));
     EXPECT_THAT(a.kv_row, ElementsAre(9 * 64 + 62, 9 * 64 + 63, -1, -1, -1, -1));
     EXPECT_THAT(a.row_slot, ElementsAre(0, 0, 0, 3, 3, 0));
+    EXPECT_THAT(a.index, ElementsAre(126, 127, 128, 192, 193, 0));
     EXPECT_THAT(a.next, ElementsAre(127, 128, 129, 193, 194, 1));
     EXPECT_THAT(a.cursors.length, ElementsAre(126, 5, 0, 192));
     EXPECT_THAT(a.cursors.generated, ElementsAre(13, 0, 0, 32));
@@ -96,24 +98,47 @@ TEST(StepTest, CommitsTheRowsThatAgree) {
     std::vector<std::uint16_t> seen(kSlots * kVocabulary);
     seen[2 * kVocabulary + 3] = kInPrompt | 4;
     seen[1 * kVocabulary + 5] = kInPrompt - 1;  // a count that stays
+    Ints counts(4, -9);
     Commit commit{.cursors = a.cursors.view(),
                   .requests = a.requests(4),
                   .ids = a.ids.data(),
                   .sampled = sampled,
+                  .counts = counts.data(),
                   .seen = seen.data(),
                   .vocabulary = kVocabulary};
     ops->commit(stream, commit);
     EXPECT_THAT(a.cursors.accepted, ElementsAre(1, 1, 3, 1)) << ops->name;
+    EXPECT_THAT(counts, ElementsAre(3, 1, 0, 1));
     EXPECT_THAT(a.cursors.token, ElementsAre(1, 5, 0, 103));
     EXPECT_EQ(seen[2 * kVocabulary + 2], 1);
     EXPECT_EQ(seen[2 * kVocabulary + 3], kInPrompt | 5);
     EXPECT_EQ(seen[2 * kVocabulary + 0], 1);
     EXPECT_EQ(seen[2 * kVocabulary + 4], 0);
     EXPECT_EQ(seen[1 * kVocabulary + 5], kInPrompt - 1);
+    commit.assumed = 2;
+    ops->commit(stream, commit);
+    EXPECT_THAT(counts, ElementsAre(2, 2, 0, 1));
+    EXPECT_THAT(a.cursors.token, ElementsAre(6, 5, 3, 103));
     commit.prompt = true;
     ops->commit(stream, commit);
     EXPECT_THAT(a.cursors.accepted, ElementsAre(0, 0, 0, 1));  // slot 3 had no rows
     EXPECT_THAT(a.cursors.token, ElementsAre(1, 5, 2, 103));
+  }
+}
+
+TEST(StepTest, PlacesTheLikeliestDrafts) {
+  constexpr std::int64_t kVocabulary = 300;
+  for (const Ops* ops : tables()) {
+    Stream stream;
+    Operands a({0, 3, 3, 4}, {2, 0, 3}, 6);
+    a.ids = {1, 2, 3, 4, 5, 6};
+    Matrix logits(Format::f32, 6, kVocabulary);
+    for (std::int64_t t = 0; t < 6; ++t)
+      for (std::int64_t v = 0; v < kVocabulary; ++v) logits.set(t, v, static_cast<float>(-(v % 7)));
+    logits.set(1, 291, 0.5f), logits.set(1, 297, 0.5f);  // equal: the lower id
+    logits.set(2, 0, -1);
+    ops->place_drafts(stream, {.logits = logits, .requests = a.requests(3), .ids = a.ids.data()});
+    EXPECT_THAT(a.ids, ElementsAre(1, 291, 7, 4, 5, 6)) << ops->name;
   }
 }
 

@@ -1,0 +1,175 @@
+#include "model/drafter.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace quire {
+namespace {
+
+// Bytes of activations for T rows of context, and for T rows of blocks.
+std::size_t context_bytes(const DrafterConfig& c, Format format, std::int64_t T) {
+  const std::int64_t rows =
+      T * (2 * c.hidden_size + 2 * std::ssize(c.layers) * c.kv_cols()) * size_of(format);
+  return static_cast<std::size_t>(rows + T * c.head_dim * std::int64_t{sizeof(float)}) +
+         (4 + 2 * c.layers.size()) * Arena::kAlignment;
+}
+std::size_t block_bytes(const DrafterConfig& c, Format format, std::int64_t T, std::int64_t vocabulary) {
+  const std::int64_t q = std::int64_t{c.num_attention_heads} * c.head_dim;
+  const std::int64_t widest = std::max(3 * q + 2 * c.kv_cols(), std::int64_t{2} * c.intermediate_size);
+  const std::int64_t rows = T * (3 * c.hidden_size + widest) * size_of(format);
+  return static_cast<std::size_t>(rows + T * (c.head_dim + vocabulary) * std::int64_t{sizeof(float)}) +
+         16 * Arena::kAlignment;
+}
+
+}  // namespace
+
+struct Drafter::Pass {
+  Stream& stream;
+  const Step& step;
+  Arena& arena;
+  Format format;
+  std::int64_t T;
+  std::span<float> cos{}, sin{};  // [T, E/2] of the rotary angles
+  Rows h{}, y{};                  // [T, D] input of a sublayer, and its output
+
+  Rows rows(std::int64_t cols) { return rows(cols, format); }
+  Rows rows(std::int64_t cols, Format f) {
+    std::byte* data = arena.take(static_cast<std::size_t>(T * cols * size_of(f)));
+    return {.data = data, .format = f, .rows = T, .cols = cols, .stride = cols};
+  }
+  // Positions are plain indices in the sequence, also after an image.
+  void rotary(const Ops& ops, const DrafterConfig& c) {
+    const auto floats = [&] {
+      const auto n = static_cast<std::size_t>(T * c.head_dim / 2);
+      return std::span(reinterpret_cast<float*>(arena.take(n * sizeof(float))), n);
+    };
+    cos = floats(), sin = floats();
+    ops.rotary(stream, {.position = step.index,
+                        .rows = T,
+                        .dims = c.head_dim,
+                        .theta = c.rope_theta,
+                        .format = format,
+                        .cos = cos,
+                        .sin = sin});
+  }
+};
+
+Drafter::Drafter(const DrafterConfig& config, const DrafterWeights& weights, const TextWeights& target,
+                 const Backend& backend, Format format, const Limits& limits)
+    : config_(config),
+      weights_(weights),
+      target_(target),
+      ops_(*backend.ops),
+      format_(format),
+      vocabulary_(target.lm_head.out),
+      memory_(backend, std::max(context_bytes(config, format, limits.context_rows),
+                                block_bytes(config, format, limits.block_rows, vocabulary_))),
+      arena_(memory_.data(), memory_.size()) {}
+
+void Drafter::extend(Stream& stream, const Step& step, Rows features) {
+  const Arena::Scope scope(arena_);
+  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
+  p.rotary(ops_, config_);
+  const Rows mixed = p.rows(config_.hidden_size), context = p.rows(config_.hidden_size);
+  ops_.linear(stream, features, weights_.fc, {}, mixed);
+  ops_.rms_norm(stream, mixed, weights_.hidden_norm, config_.rms_norm_eps, context);
+
+  // The context is the same in every layer: all keys and values are products of these rows.
+  std::vector<Projection> products;
+  for (const DrafterLayerWeights& w : weights_.layers) {
+    products.push_back({&w.k_proj, p.rows(config_.kv_cols())});
+    products.push_back({&w.v_proj, p.rows(config_.kv_cols())});
+  }
+  for (std::size_t i = 0; i < products.size(); i += kMostProjections) {
+    ops_.project(
+        stream, context,
+        std::span(products).subspan(i, std::min<std::size_t>(kMostProjections, products.size() - i)));
+  }
+  const Rows none{.data = context.data, .format = format_, .rows = p.T, .cols = 0, .stride = 0};
+  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
+    const DrafterLayerWeights& w = weights_.layers[l];
+    ops_.qk_norm_rope(stream, {.q_gate = none,
+                               .gated = false,
+                               .k = products[2 * l].y,
+                               .v = products[2 * l + 1].y,
+                               .q = none,
+                               .kv = step.kv->draft_layer(static_cast<int>(l)),
+                               .kv_row = step.kv_row,
+                               .head_dim = config_.head_dim,
+                               .q_norm = w.q_norm,
+                               .k_norm = w.k_norm,
+                               .eps = config_.rms_norm_eps,
+                               .cos = p.cos,
+                               .sin = p.sin});
+  }
+}
+
+Rows Drafter::draft(Stream& stream, const Step& step) {
+  const Arena::Scope scope(arena_);
+  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
+  p.rotary(ops_, config_);
+  const float eps = config_.rms_norm_eps;
+  const Rows x = p.rows(config_.hidden_size);  // the residual stream [T, D]
+  p.h = p.rows(config_.hidden_size);
+  p.y = p.rows(config_.hidden_size);
+
+  ops_.embed(stream, step.ids, target_.embed_tokens, x);
+  ops_.rms_norm(stream, x, weights_.layers.front().input_layernorm, eps, p.h);
+  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
+    attention(p, l);
+    ops_.add_rms_norm(stream, x, p.y, weights_.layers[l].post_attention_layernorm, eps, p.h);
+    mlp(p, weights_.layers[l]);
+    const bool last = l + 1 == weights_.layers.size();
+    ops_.add_rms_norm(stream, x, p.y, last ? weights_.norm : weights_.layers[l + 1].input_layernorm, eps,
+                      p.h);
+  }
+  const Rows logits = p.rows(vocabulary_, Format::f32);
+  ops_.linear(stream, p.h, target_.lm_head, {}, logits);
+  return logits;
+}
+
+void Drafter::attention(Pass& p, std::size_t layer) {
+  const Arena::Scope scope(p.arena);
+  const DrafterLayerWeights& w = weights_.layers[layer];
+  const std::int64_t q_cols = std::int64_t{config_.num_attention_heads} * config_.head_dim;
+  const KvPages kv = p.step.kv->draft_layer(static_cast<int>(layer));
+
+  const Rows projected = p.rows(q_cols), k = p.rows(config_.kv_cols()), v = p.rows(config_.kv_cols());
+  const Projection projections[] = {{&w.q_proj, projected}, {&w.k_proj, k}, {&w.v_proj, v}};
+  ops_.project(p.stream, p.h, std::span(projections));
+  const Rows q = p.rows(q_cols);
+  ops_.qk_norm_rope(p.stream, {.q_gate = projected,
+                               .gated = false,
+                               .k = k,
+                               .v = v,
+                               .q = q,
+                               .kv = kv,
+                               .kv_row = p.step.kv_row,
+                               .head_dim = config_.head_dim,
+                               .q_norm = w.q_norm,
+                               .k_norm = w.k_norm,
+                               .eps = config_.rms_norm_eps,
+                               .cos = p.cos,
+                               .sin = p.sin});
+  const Rows attended = p.rows(q_cols);
+  ops_.attention_window(p.stream, {.q = q,
+                                   .kv = kv,
+                                   .requests = p.step.requests,
+                                   .head_dim = config_.head_dim,
+                                   .causal = config_.layers[layer].causal,
+                                   .sliding_window = config_.layers[layer].sliding_window,
+                                   .out = attended});
+  ops_.linear(p.stream, attended, w.o_proj, {}, p.y);
+}
+
+void Drafter::mlp(Pass& p, const DrafterLayerWeights& w) {
+  const Arena::Scope scope(p.arena);
+  const Rows gate = p.rows(config_.intermediate_size), up = p.rows(config_.intermediate_size);
+  const Projection projections[] = {{&w.gate_proj, gate}, {&w.up_proj, up}};
+  ops_.project(p.stream, p.h, std::span(projections));
+  ops_.swiglu(p.stream, gate, up, gate);
+  ops_.linear(p.stream, gate, w.down_proj, {}, p.y);
+}
+
+}  // namespace quire

@@ -1,0 +1,216 @@
+// The drafter against oracle/make_drafter_golden.py, and decoding with drafts against decoding without.
+#include "model/drafter.h"
+
+#include <numeric>
+
+#include <gmock/gmock.h>
+
+#include "backends.h"
+#include "core/thread_pool.h"
+#include "engine/decoder.h"
+#include "golden.h"
+
+namespace quire {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+struct DrafterCase {
+  const Backend* backend;
+  std::string name;
+  Format format;
+};
+
+class DrafterGolden : public testing::TestWithParam<DrafterCase> {};
+
+TEST_P(DrafterGolden, Logits) {
+  const auto& [backend_pointer, name, format] = GetParam();
+  const Backend& backend = *backend_pointer;
+  const Golden golden("tests/golden/drafter/" + name + ".safetensors");
+  TextConfig target;
+  target.hidden_size = 32, target.vocab_size = 50, target.num_hidden_layers = 6;
+  const std::filesystem::path directory = "tests/golden/drafter/" + name;
+  const DrafterConfig config = DrafterConfig::from_directory(directory, target);
+  ThreadPool threads(2);
+  OpenStream stream(backend, &threads);
+  const DrafterCheckpoint checkpoint(directory, config, backend, stream);
+  const auto uploaded = [&](const void* data, std::size_t bytes) {
+    Memory memory(backend, bytes);
+    backend.upload(stream, memory.data(), data, bytes);
+    return memory;
+  };
+  const Memory embed = uploaded(golden.at("embed").data, 50 * 32 * sizeof(bf16));
+  TextWeights text;
+  text.embed_tokens = {.data = embed.data(), .out = 50, .in = 32};
+  text.lm_head = text.embed_tokens;
+
+  const Tokens ids = golden.ints("ids");
+  const std::vector<float> all_features = golden.floats("features");
+  const Memory features = uploaded(all_features.data(), all_features.size() * sizeof(float));
+  const std::int64_t cols = 3 * 32, context = std::ssize(all_features) / cols, block = std::ssize(ids);
+  Drafter drafter(config, checkpoint.weights, text, backend, format,
+                  {.context_rows = 64, .block_rows = block});
+  KvPool kv(backend, stream,
+            {.draft_layers = 2,
+             .draft_cols = config.kv_cols(),
+             .format = format,
+             .slots = 2,
+             .pages = 5,
+             .pages_per_slot = 2});
+  StateSlots states(backend, stream, {.gdn = {1, 1, 8, 8}, .format = format, .ring_u = format, .slots = 2});
+  StepArrays arrays(backend, 64, 1);
+  kv.hold(stream, 0, 64);
+  kv.hold(stream, 1, context + block);
+
+  // The context in two steps that are cut inside a page.
+  Memory rows(backend, static_cast<std::size_t>(64 * cols * size_of(format)));
+  for (std::int64_t begin = 0; begin < context;) {
+    const std::int64_t count = std::min<std::int64_t>(begin == 0 ? 50 : 64, context - begin);
+    const Rows given{.data = features.as<float>() + begin * cols,
+                     .format = Format::f32,
+                     .rows = count,
+                     .cols = cols,
+                     .stride = cols};
+    const Rows taken{.data = rows.data(), .format = format, .rows = count, .cols = cols, .stride = cols};
+    backend.ops->convert(stream, given, taken);
+    const Tokens zeros(static_cast<std::size_t>(count));
+    const std::span<const std::int32_t> position(zeros);
+    drafter.extend(stream,
+                   arrays.prompt(stream, kv, states, 1, begin, zeros, {position, position, position}, {}, {}),
+                   taken);
+    begin += count;
+  }
+  states.end_prompt(stream, 1, static_cast<std::int32_t>(context), 0);
+  backend.upload(stream, states.cursors().token + 1, &ids[0], sizeof(ids[0]));
+  const Tokens mask_ids(2 * (kMostWindow - 1), config.mask_token_id);
+  const Memory masks = uploaded(mask_ids.data(), mask_ids.size() * sizeof(std::int32_t));
+  const int slot = 1;
+  arrays.set_batch(stream, {&slot, 1}, static_cast<int>(block));
+  const StepArrays::Window window =
+      arrays.window(kv, states, masks.as<std::int32_t>(), 1, static_cast<int>(block));
+  backend.ops->step_begin(stream, window.begin);
+  const Rows logits = drafter.draft(stream, window.step);
+
+  const std::vector<float> expected = golden.floats("logits");
+  std::vector<float> found(expected.size());
+  backend.download(stream, found.data(), logits.data, found.size() * sizeof(float));
+  double difference = 0, size = 0;
+  for (std::size_t i = 50; i < expected.size(); ++i) {  // the anchor's row means nothing
+    const double d = found[i] - double{expected[i]};
+    difference += d * d, size += double{expected[i]} * expected[i];
+  }
+  EXPECT_LT(std::sqrt(difference / size), format == Format::f32 ? 1e-5 : 3e-2);
+}
+
+std::vector<DrafterCase> drafter_cases() {
+  std::vector<DrafterCase> cases;
+  for (const Backend& b : backends())
+    for (const char* name : {"full", "sliding"})
+      for (const Format f : {Format::f32, Format::bf16}) cases.push_back({&b, name, f});
+  return cases;
+}
+INSTANTIATE_TEST_SUITE_P(All, DrafterGolden, testing::ValuesIn(drafter_cases()), [](const auto& c) {
+  return c.param.name + (c.param.format == Format::f32 ? "_f32_" : "_bf16_") + c.param.backend->ops->name;
+});
+
+// Decoding quire-mini with a drafter of random weights, whose drafts are wrong nearly always.
+class Speculation : public testing::TestWithParam<const Backend*> {
+ protected:
+  Speculation()
+      : backend(*GetParam()),
+        config(ModelConfig::from_directory("models/quire-mini")),
+        threads(2),
+        stream(backend, &threads),
+        weights("models/quire-mini", config, backend, stream) {
+    draft_config.hidden_size = config.text.hidden_size;
+    draft_config.intermediate_size = 512;
+    draft_config.num_attention_heads = 4;
+    draft_config.num_key_value_heads = 2;
+    draft_config.head_dim = 64;
+    draft_config.block_size = 16;
+    draft_config.mask_token_id = 4095;
+    draft_config.taps = {1, 5, 9};
+    draft_config.layers.resize(2);
+  }
+
+  static Tokens prompt(int length, int seed) {
+    Tokens t;
+    for (int i = 0; i < length; ++i) t.push_back((i * 37 + seed * 101) % 4000);
+    return t;
+  }
+
+  // Tokens of each prompt, all in every step; window 1: no drafts.
+  std::vector<Tokens> run(const std::vector<Tokens>& prompts, std::size_t count, int window) {
+    std::unique_ptr<DrafterCheckpoint> drafter;
+    std::unique_ptr<Decoder::DraftModel> model;
+    if (window > 1) {
+      drafter = std::make_unique<DrafterCheckpoint>(ModelWeights::Random{3}, draft_config, backend, stream);
+      model = std::make_unique<Decoder::DraftModel>(draft_config, drafter->weights);
+    }
+    const int slots = static_cast<int>(prompts.size());
+    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
+                    {.slots = slots, .window = window}, model.get());
+    decoder.reserve(slots * 384, 384);
+    std::vector<Tokens> out(prompts.size());
+    std::vector<int> all(prompts.size());
+    std::iota(all.begin(), all.end(), 0);
+    for (const int slot : all) {
+      const Tokens& tokens = prompts[static_cast<std::size_t>(slot)];
+      decoder.open(slot, 300, {});
+      MropePositions positions;
+      positions.t.resize(tokens.size());
+      std::iota(positions.t.begin(), positions.t.end(), 0);
+      positions.h = positions.w = positions.t;
+      decoder.prefill(
+          slot, tokens, positions, config.image_token_id,
+          {.format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size});
+      out[static_cast<std::size_t>(slot)].push_back(decoder.take().rows[0].token);
+    }
+    steps = tokens_given = 0;
+    const auto done = [&] {
+      return std::ranges::all_of(out, [&](const Tokens& t) { return t.size() >= count; });
+    };
+    while (!done()) {
+      decoder.step(all, window);
+      const Decoder::Result result = decoder.take();
+      for (std::size_t r = 0; r < out.size(); ++r) {
+        ++steps, tokens_given += result.counts[r];
+        for (int i = 0; i < result.counts[r]; ++i)
+          out[r].push_back(
+              result.rows[r * static_cast<std::size_t>(window) + static_cast<std::size_t>(i)].token);
+      }
+    }
+    for (Tokens& t : out) t.resize(count);
+    return out;
+  }
+
+  const Backend& backend;
+  ModelConfig config;
+  DrafterConfig draft_config;
+  ThreadPool threads;
+  OpenStream stream;
+  ModelWeights weights;
+  int steps = 0, tokens_given = 0;
+};
+
+// The CPU's fastest table, and the GPU.
+std::vector<const Backend*> fast_backends() {
+  std::vector<const Backend*> fast = {&cpu_backend()};
+  if (const Backend* cuda = cuda_backend()) fast.push_back(cuda);
+  return fast;
+}
+INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(fast_backends()),
+                         [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
+
+TEST_P(Speculation, DraftsChangeNoToken) {
+  for (const int length : {1, 15, 16, 17, 63, 64, 65, 130}) {
+    const std::vector<Tokens> plain = run({prompt(length, 1), prompt(length + 3, 2)}, 80, 1);
+    for (const int window : {2, 5, 16})
+      EXPECT_EQ(run({prompt(length, 1), prompt(length + 3, 2)}, 80, window), plain)
+          << length << " " << window;
+    EXPECT_LT(tokens_given, 2 * steps);
+  }
+}
+
+}  // namespace
+}  // namespace quire
