@@ -6,7 +6,8 @@
 The Markdown says what cannot be read: a run of other scripts, of handwriting or of spoilt text is a
 block "<!-- unreadable -->" at its place; a page that lies on a side or upside down is
 "<!-- turned 90 -->" (180, 270) and nothing else, the angle by which it must be turned clockwise to
-stand upright. A page of which nothing can be read stays upright: of noise nobody can tell.
+stand upright. A page of which nothing can be read stays upright: of noise nobody can tell. A row of
+six or more of the same sign ("======", "- - - - - -") is three of it: nobody counts them.
 
 As a program it draws pages to look at:
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +46,7 @@ FRAGILE = 12.0  # a scan of text of this size wipes nothing out
 SMALL = 300_000  # pixels below which a page is a piece of a page rather than a whole one
 ATTEMPTS = 8
 ALL_KINDS = [*kinds.KINDS, TURNED]
+ROW_OF_SIGNS = re.compile(r"(((?:[^\w\s|`<>]|_){1,2}?) ?)\1{4,}\2")
 
 
 @dataclass
@@ -159,7 +162,7 @@ class Pages:
 
         ink, outside = sheet.finish()
         blocks = [] if kind == "blank" else unreadable.merged(writer.out + writer.foot)
-        markdown = "\n\n".join(blocks)
+        markdown = shorten_rows_of_signs("\n\n".join(blocks))
         if outside or (markdown == "") != (kind == "blank"):
             return None
         image = sheet.canvas
@@ -172,6 +175,10 @@ class Pages:
         if r.random() < 0.01:
             image = 255 - image
         return Page(image, markdown, kind, size)
+
+
+def shorten_rows_of_signs(markdown: str) -> str:
+    return ROW_OF_SIGNS.sub(lambda row: (3 * row[1]).rstrip(), markdown)
 
 
 def _turn(page: Page, quarters: int) -> Page:

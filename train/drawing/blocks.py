@@ -350,8 +350,8 @@ UNITS = ("-", "-", "- ", "=", "*", "* ", ".", "~", "#", "+", "-=", ". ")  # "_" 
 
 
 def sign_line(w: Writer, joined: bool = False, align: int = LEFT) -> bool:
-    """A line of one repeated sign, as typewriters and printers part what they write. The Markdown
-    has it as printed. joined: part of the block before."""
+    """A line of one repeated sign, as typewriters and printers part what they write. joined: part of
+    the block before."""
     font = w.sheet.font()
     unit = w.r.choice(UNITS)
     end = " x" if unit == "- " and w.chance(0.4) else ""

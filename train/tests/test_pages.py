@@ -169,6 +169,22 @@ def test_neighbouring_markers_are_one():
     assert merged([MARKER, MARKER, "a", MARKER, "a", "a"]) == [MARKER, "a", MARKER, "a", "a"]
 
 
+@pytest.mark.parametrize(
+    "row, form",
+    [
+        ("======", "==="),
+        ("=====", "====="),
+        ("- - - - - - - x", "- - - x"),
+        ("Name: ____________", "Name: ___"),
+        ("-=-=-=-=-=-=-=", "-=-=-="),
+        ("| --- | --- | --- | --- | --- | --- |", "| --- | --- | --- | --- | --- | --- |"),
+        ("1111111 xxxxxxx", "1111111 xxxxxxx"),
+    ],
+)
+def test_rows_of_signs_are_three(row, form):
+    assert pages.shorten_rows_of_signs(row) == form
+
+
 def test_turned_pages(generator):
     least, most = SMALL
     for seed in range(12):
