@@ -133,12 +133,18 @@ def selected_block_loss(hidden, head, targets, weights, predecessors, predecesso
             right_in_a_row(guesses, targets), (places >= 0).sum())
 
 
-def step_loss(drafter: Drafter, target: Model, batch: Batch, count: int, dtype=torch.bfloat16
-              ) -> tuple[Tensor, dict[str, Tensor]]:
+@torch.no_grad()
+def features_of(drafter: Drafter, target: Model, batch: Batch, dtype=torch.bfloat16
+                ) -> list[Tensor]:
+    return target.hidden(batch, drafter.taps, dtype)[1]
+
+
+def step_loss(drafter: Drafter, target: Model, batch: Batch, count: int, dtype=torch.bfloat16,
+              features: list[Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
     """-> loss, and figures: tokens a step of a decoder that came to these anchors, bonus included;
     of a selector, its loss and the share of rows whose token is a candidate."""
-    with torch.no_grad():
-        _, features = target.hidden(batch, drafter.taps, dtype)
+    if features is None:
+        features = features_of(drafter, target, batch, dtype)
     blocks, targets = draw_blocks(batch, count, drafter.block)
     hidden = drafter(features, batch.offsets, batch.ids, target.language_model.embed_tokens.weight,
                      blocks)[:, 1:]
@@ -175,8 +181,13 @@ def arguments() -> argparse.Namespace:
         help="give a new drafter, or the DFlash drafter of --from, the parts of DFlash2")
     add("--freeze", choices=tuple(PARTS), action="append", default=[],
         help="leave a part of DFlash2 as it is (a new one does nothing), to see the other alone")
-    add("--layers", type=int, default=3, help="of a new drafter (default: %(default)s)")
-    add("--blocks", type=int, default=4096, help="of a batch, a multiple of 8 (%(default)s)")
+    add("--layers", type=int, default=5, help="of a new drafter (default: %(default)s)")
+    add("--width", type=int, help="of its MLP (default: that of the target)")
+    add("--taps", type=int, nargs="+", help="layers whose outputs are its features")
+    add("--theta", type=float, default=1e6, help="of its rotary embedding (%(default)s)")
+    add("--blocks", type=int, default=1024, help="of an update, a multiple of 8 (%(default)s)")
+    add("--updates", type=int, default=4, help="with the features of one batch (%(default)s)")
+    add("--decay-from", type=float, default=0.1, help="of the run: rates fall from there")
     add("--tokens", type=int, default=Sizes.tokens, help="of a batch and GPU (%(default)s)")
     add("--lr", type=float, default=1.0, help="times the usual learning rates")
     add("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1),
@@ -197,7 +208,8 @@ def open_drafter(args: argparse.Namespace) -> Drafter:
         if mask is None:
             raise SystemExit(f"{args.target}/tokenizer.json: has no token <|mask|>; a drafter "
                              "needs a token that no text contains")
-        drafter = Drafter(dflash.make_config(target, mask, args.layers))
+        drafter = Drafter(dflash.make_config(target, mask, args.layers, width=args.width,
+                                            taps=args.taps, theta=args.theta))
         drafter.initialise()
     if args.minutes and args.dflash2 and drafter.candidate_selector is None:
         drafter = dflash.grow(drafter)
@@ -221,14 +233,18 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
     run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
     batch = next(loader)
     while run.done < 1:
-        loss, figures = step_loss(drafter, target, batch.to(device), args.blocks)
-        loss.backward()
-        batch = run.next(loader)  # while the GPU works
-        optimizer.step(args.lr * schedule(run.step, run.done))
+        batch = batch.to(device)
+        features = features_of(drafter, target, batch)
+        for update in range(args.updates):  # the target costs more than an update of the drafter
+            loss, figures = step_loss(drafter, target, batch, args.blocks, features=features)
+            loss.backward()
+            optimizer.step(args.lr * schedule(run.step * args.updates + update, run.done,
+                                              warm_up=200, decay_from=args.decay_from))
+        batch = run.next(loader)
         if run.end_step():
             run.log({"loss": round(loss.item(), 4),
                      **{name: round(figure.item(), 4) for name, figure in figures.items()},
-                     "blocks_per_second": round(run.rate(args.blocks))})
+                     "blocks_per_second": round(run.rate(args.blocks * args.updates))})
     if rank == 0:
         run.save()
 
@@ -260,7 +276,8 @@ def main() -> None:
     sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
     if args.minutes:  # its processes are forked before this one touches the GPU
         draw = Written(args.written) if args.written else \
-            Draw(args.data, "train", multiprocessing.Value("d", 1.0), least_pixels(args.target), 1.0)
+            Draw(args.data, "train", multiprocessing.Value("d", 1.0), least_pixels(args.target), 1.0,
+                 (0.1, 0.6, 0.3))
         if args.overfit:
             draw = Repeated(draw, args.overfit)
         packer = Packer(draw, Text(args.target), sizes, args.first, rank, world)

@@ -45,13 +45,14 @@ class Draw:
     pixels a share is enlarged, as the image processor enlarges all of them; the rest keep their size:
     small pages cost less and teach as much about small type."""
 
-    def __init__(self, folder: Path, split: str, progress, least: int, enlarged: float = 0.5):
+    def __init__(self, folder: Path, split: str, progress, least: int, enlarged: float = 0.5,
+                 fixed: tuple[float, float, float] | None = None):
         self.pages, self.progress = Pages(folder, split), progress
-        self.least, self.enlarged = least, enlarged
+        self.least, self.enlarged, self.fixed = least, enlarged, fixed
 
     def __call__(self, number: int) -> tuple[np.ndarray, str] | None:
         r = random.Random(number)
-        pixels = r.choices((SMALL, MEDIUM, LARGE), shares(self.progress.value))[0]
+        pixels = r.choices((SMALL, MEDIUM, LARGE), self.fixed or shares(self.progress.value))[0]
         try:
             page = self.pages.draw(number, pixels)
         except Exception as error:  # one page must not end hours of training

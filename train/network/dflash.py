@@ -24,6 +24,7 @@ from network import dflash2
 from network.dflash2 import CandidateSelector, GroupedConv, convolve_input, convolve_output
 from network.model import compiled, linear, rotate
 
+SHARPNESS = 3.0  # of a new drafter's attention: it must single out one of thousands of tokens
 TILE = 128  # rows and columns of the score matrix that are computed or left out together
 
 flex = compiled(flex_attention)
@@ -36,22 +37,25 @@ def default_taps(target_layers: int, count: int) -> list[int]:
     return [round(1 + i * (target_layers - 4) / (count - 1)) for i in range(count)]
 
 
-def make_config(target: dict, mask_token: int, layers: int = 3, block: int = 16) -> dict:
-    """The config of a drafter for a target with this config; a quarter as wide in its attention."""
+def make_config(target: dict, mask_token: int, layers: int = 3, block: int = 16,
+                width: int | None = None, taps: list[int] | None = None, theta: float = 1e6) -> dict:
+    """The config of a drafter for a target with this config; a quarter as wide in its attention.
+    theta: all of a head turns, and only what turns little between a text and its image, thousands
+    of tokens, can tell what an image token shows; with 1e4 that is a third of a head."""
     text = target["text_config"]
     return {
         "architectures": ["DFlashDraftModel"],
         "model_type": "qwen3",
         "dtype": "bfloat16",
         "hidden_size": text["hidden_size"],
-        "intermediate_size": text["intermediate_size"],
+        "intermediate_size": width or text["intermediate_size"],
         "num_hidden_layers": layers,
         "num_attention_heads": 4,
         "num_key_value_heads": 2,
         "head_dim": 64,
         "hidden_act": "silu",
         "rms_norm_eps": 1e-6,
-        "rope_theta": text["rope_parameters"]["rope_theta"],
+        "rope_theta": theta,
         "rope_scaling": None,
         "attention_bias": False,
         "attention_dropout": 0.0,
@@ -63,7 +67,7 @@ def make_config(target: dict, mask_token: int, layers: int = 3, block: int = 16)
         "num_target_layers": text["num_hidden_layers"],
         "dflash_config": {
             "mask_token_id": mask_token,
-            "target_layer_ids": default_taps(text["num_hidden_layers"], layers),
+            "target_layer_ids": taps or default_taps(text["num_hidden_layers"], layers),
         },
         "vocab_size": text["vocab_size"],
         "max_position_embeddings": text["max_position_embeddings"],
@@ -241,6 +245,8 @@ class Drafter(nn.Module):
                 p.zero_()[:, 0] = 1
             elif p.ndim == 2:
                 p.normal_(std=p.shape[1] ** -0.5)
+            elif name.endswith(("q_norm.weight", "k_norm.weight")):
+                p.fill_(SHARPNESS ** 0.5)
 
     def turns(self, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Cosine and sine of the rotary embedding at positions [n]. -> [n, 1, E] each"""
