@@ -16,7 +16,6 @@ by drafting and verifying; with --minutes 0 it measures the drafter in --to.
 """
 import argparse
 import json
-import multiprocessing
 import os
 import random
 import time
@@ -42,15 +41,17 @@ from pages import Pages
 from target import HELD_OUT_SEED, Draw
 
 GAMMA = 7.0  # row r weighs exp(-(r - 1) / GAMMA): a wrong row makes those after it useless
+SHARES = 0.1, 0.6, 0.3  # of small, medium and large pages, see target.py
 MEASURED_PIXELS = (350_000, 1_048_576)
 PARTS = {"conv": "_conv.", "selector": "candidate_selector."}  # of DFlash2, and in their names
 
 
 class Written:
-    """Pages with the texts that the target wrote of them."""
+    """Pages with the texts that the target wrote of them; those below `least` pixels are enlarged, as
+    they were when it read them."""
 
-    def __init__(self, folder: Path):
-        self.pages = []
+    def __init__(self, folder: Path, least: int):
+        self.pages, self.least = [], least
         for record in sorted(folder.glob("*.json")):
             page = json.loads(record.read_text(encoding="utf-8"))["pages"][0]
             if page["status"] == "ok":
@@ -65,7 +66,7 @@ class Written:
         image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
         if image is None or image.shape[0] % 32 or image.shape[1] % 32:
             raise SystemExit(f"{path}: expected a picture whose sides are multiples of 32 pixels")
-        return image, markdown
+        return enlarge(image, self.least), markdown
 
 
 class Repeated:
@@ -275,9 +276,9 @@ def main() -> None:
     loader = None
     sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
     if args.minutes:  # its processes are forked before this one touches the GPU
-        draw = Written(args.written) if args.written else \
-            Draw(args.data, "train", multiprocessing.Value("d", 1.0), least_pixels(args.target), 1.0,
-                 (0.1, 0.6, 0.3))
+        least = least_pixels(args.target)
+        draw = Written(args.written, least) if args.written else \
+            Draw(args.data, "train", lambda: SHARES, least, enlarged=1.0)
         if args.overfit:
             draw = Repeated(draw, args.overfit)
         packer = Packer(draw, Text(args.target), sizes, args.first, rank, world)

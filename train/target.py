@@ -14,6 +14,7 @@ import os
 import random
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,16 +44,17 @@ def shares(progress: float) -> tuple[float, float, float]:
 class Draw:
     """Page number to page; called in the loader's processes. Of the pages that have fewer than `least`
     pixels a share is enlarged, as the image processor enlarges all of them; the rest keep their size:
-    small pages cost less and teach as much about small type."""
+    small pages cost less and teach as much about small type. shares() says how many of the pages are
+    to be small, medium and large."""
 
-    def __init__(self, folder: Path, split: str, progress, least: int, enlarged: float = 0.5,
-                 fixed: tuple[float, float, float] | None = None):
-        self.pages, self.progress = Pages(folder, split), progress
-        self.least, self.enlarged, self.fixed = least, enlarged, fixed
+    def __init__(self, folder: Path, split: str, shares: Callable[[], tuple[float, float, float]],
+                 least: int, enlarged: float = 0.5):
+        self.pages, self.shares = Pages(folder, split), shares
+        self.least, self.enlarged = least, enlarged
 
     def __call__(self, number: int) -> tuple[np.ndarray, str] | None:
         r = random.Random(number)
-        pixels = r.choices((SMALL, MEDIUM, LARGE), self.fixed or shares(self.progress.value))[0]
+        pixels = r.choices((SMALL, MEDIUM, LARGE), self.shares())[0]
         try:
             page = self.pages.draw(number, pixels)
         except Exception as error:  # one page must not end hours of training
@@ -117,7 +119,8 @@ def main() -> None:
 
     # The loader's processes are forked before this one touches the GPU.
     least = least_pixels(args.source)
-    packer = Packer(Draw(args.data, "train", progress, least), text, sizes, args.first, rank, world)
+    draw = Draw(args.data, "train", lambda: shares(progress.value), least)
+    packer = Packer(draw, text, sizes, args.first, rank, world)
     loader = iter(torch.utils.data.DataLoader(packer, batch_size=None, num_workers=args.workers,
                                               prefetch_factor=2, pin_memory=device != "cpu"))
     config = checkpoint.config_of(args.source)
