@@ -16,7 +16,8 @@ KvPool::KvPool(const Backend& backend, Stream& stream, const Shape& shape)
       shape_(shape),
       rows_(backend, shape.page_bytes() * static_cast<std::size_t>(shape.pages)),
       table_(backend, static_cast<std::size_t>(shape.slots * shape.pages_per_slot) * sizeof(std::int32_t)),
-      held_(static_cast<std::size_t>(shape.slots)) {
+      held_(static_cast<std::size_t>(shape.slots)),
+      uploader_(backend) {
   const std::vector<std::int32_t> none(static_cast<std::size_t>(shape.slots * shape.pages_per_slot), -1);
   backend.upload(stream, table_.data(), none.data(), table_.size());
   for (std::int32_t page = shape.pages; page-- > 0;) free_.push_back(page);
@@ -36,8 +37,8 @@ void KvPool::hold(Stream& stream, int slot, std::int64_t tokens) {
   std::reverse(held.begin(), held.end());  // in rising order, as long as nobody has mixed them
   std::vector<std::int32_t> row = held;
   row.resize(static_cast<std::size_t>(shape_.pages_per_slot), -1);
-  backend_.upload(stream, table_.as<std::int32_t>() + slot * shape_.pages_per_slot, row.data(),
-                  row.size() * sizeof(std::int32_t));
+  uploader_.send(stream, table_.as<std::int32_t>() + slot * shape_.pages_per_slot, row.data(),
+                 row.size() * sizeof(std::int32_t));
 }
 
 void KvPool::release(int slot) {

@@ -2,9 +2,10 @@
 // table that says which slot holds which.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/uploader.h"
 
 namespace quire {
 
@@ -37,6 +38,10 @@ class KvPool {
   // Gives a slot pages for `tokens` tokens, in place of those it had. Throws Error{out_of_memory} with the
   // numbers when there are too few free ones.
   void hold(Stream& stream, int slot, std::int64_t tokens);
+  // Whether `hold` would find enough pages in a slot that has none.
+  bool fits(std::int64_t tokens) const {
+    return pages_for(tokens) <= std::min(shape_.pages_per_slot, free_pages());
+  }
   void release(int slot);
   // The row of token `index` of a slot's sequence.
   std::int32_t row(int slot, std::int64_t index) const;
@@ -53,6 +58,7 @@ class KvPool {
   Memory table_;  // [slots, pages_per_slot], -1: none
   std::vector<std::vector<std::int32_t>> held_;  // of each slot
   std::vector<std::int32_t> free_;
+  Uploader uploader_;
 };
 
 }  // namespace quire

@@ -43,7 +43,8 @@ StateSlots::StateSlots(const Backend& backend, Stream& stream, const Shape& shap
     : backend_(backend),
       shape_(shape),
       layers_(backend, layout().end * static_cast<std::size_t>(shape.layers)),
-      cursor_memory_(backend, static_cast<std::size_t>(kCursors * shape.slots) * sizeof(std::int32_t)) {
+      cursor_memory_(backend, static_cast<std::size_t>(kCursors * shape.slots) * sizeof(std::int32_t)),
+      uploader_(backend) {
   backend.clear(stream, layers_.data(), layers_.size());
   backend.clear(stream, cursor_memory_.data(), cursor_memory_.size());
   const auto cursor = [&](int i) { return cursor_memory_.as<std::int32_t>() + i * shape.slots; };
@@ -92,7 +93,7 @@ void StateSlots::clear(Stream& stream, int slot) {
 
 void StateSlots::end_prompt(Stream& stream, int slot, std::int32_t length, std::int32_t delta) {
   const auto set = [&](std::int32_t* cursor, std::int32_t value) {
-    backend_.upload(stream, cursor + slot, &value, sizeof(value));
+    uploader_.send(stream, cursor + slot, &value, sizeof(value));
   };
   set(cursors_.length, length);
   set(cursors_.generated, 0);

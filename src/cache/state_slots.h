@@ -3,7 +3,7 @@
 // stands.
 #pragma once
 
-#include "backend/backend.h"
+#include "backend/uploader.h"
 
 namespace quire {
 
@@ -44,6 +44,7 @@ class StateSlots {
   Memory layers_;
   Memory cursor_memory_;  // [6, slots]
   Cursors cursors_;
+  Uploader uploader_;
 };
 
 }  // namespace quire

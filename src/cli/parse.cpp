@@ -28,6 +28,7 @@ struct ParseArguments {
   Request request;
   double dpi = 0;
   int threads = 0;
+  int parallel = 0;
   bool timings = false;
   bool quiet = false;
 };
@@ -97,6 +98,10 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->type_name("GIB");
   app.add_option("--threads", a.threads, "CPU threads; 0: one for each core")
       ->check(CLI::Range(0, 1024))
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--parallel", a.parallel, "Pages read at the same time; 0: 32 on a GPU, 4 on a CPU")
+      ->check(CLI::Range(0, 64))
       ->capture_default_str()
       ->type_name("N");
   app.add_option("--format", a.format, "md: Markdown; json: records with the text in them")
@@ -172,10 +177,12 @@ int run(const ParseArguments& a) {
                  .precision = a.dtype == "f32" ? Precision::f32 : Precision::bf16,
                  .threads = a.threads,
                  .gpu_memory = a.gpu_memory,
+                 .requests = a.parallel,
                  .draft = a.draft,
                  .switches = a.switches,
                  .on_load = [&](std::size_t done, std::size_t total) { progress.loading(done, total); }});
   if (a.timings) progress.note(engine.device_text());
+  job.parallel = engine.requests();
 
   const ParseTotals totals = parse(
       job, [&](const Request& request) { return engine.generate(request); }, write_to_stdout, progress,

@@ -4,12 +4,13 @@
 #include <array>
 
 #include "core/error.h"
+#include "ops/sample/draw.h"
 
 namespace quire {
 namespace {
 
 // Steps are recorded for these numbers of requests; others take the next larger one.
-constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
+constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, Decoder::kMostRequests};
 
 int bucket_for(int requests) {
   const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), requests);
@@ -56,7 +57,9 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       settings_(backend, static_cast<std::size_t>(limits.slots) * sizeof(SamplingSettings)),
       seen_(backend,
             static_cast<std::size_t>(limits.slots * std::int64_t{config.vocab_size}) * sizeof(std::uint16_t)),
-      drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)) {
+      drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)),
+      asked_(static_cast<std::size_t>(limits.slots)),
+      uploader_(backend) {
   QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
   if (draft_model) {
     QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}",
@@ -75,13 +78,18 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
     p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event)};
 }
 
+std::size_t Decoder::slot_bytes(const TextConfig& config, Format format, const Switches& switches) {
+  return states_of(config, format, switches, 1).slot_bytes() +
+         static_cast<std::size_t>(config.vocab_size) * sizeof(std::uint16_t);
+}
+
 std::size_t Decoder::token_bytes() const {
   return kv_shape_.page_bytes() / static_cast<std::size_t>(KvPool::kPageSize);
 }
 
 std::size_t Decoder::fixed_bytes() const {
-  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + seen_.size() +
-         static_cast<std::size_t>(limits_.slots) * states_.shape().slot_bytes();
+  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) +
+         static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_);
 }
 
 void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
@@ -98,40 +106,45 @@ void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
 void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings) {
   kv_->hold(stream_, slot, tokens + overrun());
   states_.clear(stream_, slot);
-  backend_.upload(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
+  asked_[static_cast<std::size_t>(slot)] = settings;
+  uploader_.send(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
 }
 
-void Decoder::prefill(int slot, std::span<const std::int32_t> tokens, const MropePositions& positions,
-                      std::int32_t image_token_id, Rows features) {
+std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t begin) {
+  const std::span<const std::int32_t> tokens = prompt.tokens;
+  const std::size_t end = std::min<std::size_t>(begin + kPrefillChunk, tokens.size());
+  if (begin == 0 && has_penalties(asked_[static_cast<std::size_t>(slot)])) note_prompt(slot, tokens);
+  batch_.clear();
+  std::vector<std::int32_t> image_rows;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (tokens[i] == prompt.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i - begin));
+  }
+  const auto features_used = std::count(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(begin),
+                                        prompt.image_token_id);
+  const auto part = [&](const std::vector<std::int32_t>& axis) {
+    return std::span<const std::int32_t>(axis).subspan(begin, end - begin);
+  };
+  const MropePositions& positions = prompt.positions;
+  const Step step = arrays_.prompt(
+      stream_, *kv_, states_, slot, static_cast<std::int64_t>(begin), tokens.subspan(begin, end - begin),
+      {part(positions.t), part(positions.h), part(positions.w)},
+      prompt.features.slice_rows(features_used, static_cast<std::int64_t>(image_rows.size())), image_rows);
+  const Rows logits = text_.forward(stream_, step);
+  if (drafter_) drafter_->extend(stream_, step, text_.features());
+  if (end == tokens.size()) {
+    states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
+    draw(logits, step.requests, true);
+    publish(1, 1);
+  }
+  return end;
+}
+
+// Penalties look at what the sequence holds.
+void Decoder::note_prompt(int slot, std::span<const std::int32_t> tokens) {
   std::vector<std::uint16_t> seen(static_cast<std::size_t>(config_.vocab_size));
   for (const std::int32_t token : tokens) seen[static_cast<std::size_t>(token)] = kInPrompt;
-  backend_.upload(stream_, seen_.as<std::uint16_t>() + slot * std::int64_t{config_.vocab_size}, seen.data(),
-                  seen.size() * sizeof(std::uint16_t));
-  batch_.clear();
-  Rows logits;
-  Step step;
-  std::int64_t features_used = 0;
-  for (std::size_t begin = 0; begin < tokens.size(); begin += kPrefillChunk) {
-    const std::size_t count = std::min<std::size_t>(kPrefillChunk, tokens.size() - begin);
-    std::vector<std::int32_t> image_rows;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (tokens[begin + i] == image_token_id) image_rows.push_back(static_cast<std::int32_t>(i));
-    }
-    const auto images = static_cast<std::int64_t>(image_rows.size());
-    const auto part = [&](const std::vector<std::int32_t>& axis) {
-      return std::span<const std::int32_t>(axis).subspan(begin, count);
-    };
-    step = arrays_.prompt(stream_, *kv_, states_, slot, static_cast<std::int64_t>(begin),
-                          tokens.subspan(begin, count),
-                          {part(positions.t), part(positions.h), part(positions.w)},
-                          features.slice_rows(features_used, images), image_rows);
-    logits = text_.forward(stream_, step);
-    if (drafter_) drafter_->extend(stream_, step, text_.features());
-    features_used += images;
-  }
-  states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
-  draw(logits, step.requests, true);
-  publish(1, 1);
+  uploader_.send(stream_, seen_.as<std::uint16_t>() + slot * std::int64_t{config_.vocab_size}, seen.data(),
+                 seen.size() * sizeof(std::uint16_t));
 }
 
 void Decoder::skip_prompt(int slot, std::int64_t length) {

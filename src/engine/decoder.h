@@ -18,8 +18,9 @@ class Decoder {
   // Prompts run in chunks cut at multiples of this many tokens, whatever else is going on (DESIGN: prefill
   // boundaries are fixed, so that bits are).
   static constexpr std::int64_t kPrefillChunk = 512;
-  // Steps whose results nobody has taken.
-  static constexpr int kMostUntaken = 2;
+  static constexpr int kMostRequests = 64;  // in one step
+  // Results that nobody has taken.
+  static constexpr int kMostUntaken = 8;
 
   struct Limits {
     int slots = 1;   // sequences at a time
@@ -28,6 +29,13 @@ class Decoder {
   struct DraftModel {
     const DrafterConfig& config;
     const DrafterWeights& weights;
+  };
+  // `image_token_id` tokens take the next rows of `features`, which are in the backend's memory.
+  struct Prompt {
+    std::span<const std::int32_t> tokens;
+    const MropePositions& positions;
+    std::int32_t image_token_id = 0;
+    Rows features;
   };
   // What became of one step: its rows, request after request, and how many of each request count.
   struct Result {
@@ -45,6 +53,8 @@ class Decoder {
   // gone. Throws Error{out_of_memory}.
   void reserve(std::int64_t tokens, std::int64_t longest);
   std::int64_t reserved() const { return kv_ ? std::int64_t{kv_->shape().pages} * KvPool::kPageSize : 0; }
+  // Bytes that a slot takes, whatever its sequence's length.
+  static std::size_t slot_bytes(const TextConfig& config, Format format, const Switches& switches);
   // Bytes of keys and values a token, and of everything else that a decoder holds.
   std::size_t token_bytes() const;
   std::size_t fixed_bytes() const;
@@ -52,12 +62,18 @@ class Decoder {
   // A sequence of at most `tokens` tokens begins in `slot`; windows may reach past them. Throws
   // Error{out_of_memory} with the numbers.
   void open(int slot, std::int64_t tokens, const SamplingSettings& settings);
+  // Whether there is room for that. Nothing else can make `open` fail.
+  bool fits(std::int64_t tokens) const { return kv_ && kv_->fits(tokens + overrun()); }
+  // At any time: what steps that are under way still write there comes before what a new sequence writes.
   void close(int slot) { kv_->release(slot); }
 
-  // Its prompt; `image_token_id` rows take the next rows of `features`, which are in the backend's memory.
-  // Asks for the first token, too: a result of one row.
-  void prefill(int slot, std::span<const std::int32_t> tokens, const MropePositions& positions,
-               std::int32_t image_token_id, Rows features);
+  // The chunk of its prompt that begins at token `begin`; returns where the next begins. The last one asks for
+  // the first token, too: a result of one row.
+  std::size_t prefill_chunk(int slot, const Prompt& prompt, std::size_t begin);
+  // All of it.
+  void prefill(int slot, const Prompt& prompt) {
+    for (std::size_t begin = 0; begin < prompt.tokens.size();) begin = prefill_chunk(slot, prompt, begin);
+  }
 
   // As if a prompt of `length` tokens had run that left keys, values and states of zero: for measuring.
   void skip_prompt(int slot, std::int64_t length);
@@ -94,6 +110,7 @@ class Decoder {
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
   void publish(std::size_t rows, std::size_t requests);
+  void note_prompt(int slot, std::span<const std::int32_t> tokens);
   void run_window(const StepArrays::Window& window);
 
   const TextConfig& config_;
@@ -111,6 +128,8 @@ class Decoder {
   std::size_t rows_offset_;  // in outcome_
   Memory outcome_;           // counts of the requests, then a Sampled for each row
   Memory settings_, seen_, drafts_;
+  std::vector<SamplingSettings> asked_;  // of each slot, as settings_
+  Uploader uploader_;
 
   std::vector<int> batch_;  // the slots, and rows of each, that arrays_ was set for
   int batch_window_ = 0;

@@ -161,9 +161,9 @@ class Speculation : public testing::TestWithParam<const Backend*> {
       positions.t.resize(tokens.size());
       std::iota(positions.t.begin(), positions.t.end(), 0);
       positions.h = positions.w = positions.t;
-      decoder.prefill(
-          slot, tokens, positions, config.image_token_id,
-          {.format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size});
+      const Rows none{
+          .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
+      decoder.prefill(slot, {tokens, positions, config.image_token_id, none});
       out[static_cast<std::size_t>(slot)].push_back(decoder.take().rows[0].token);
     }
     steps = tokens_given = 0;
