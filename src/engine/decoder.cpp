@@ -12,12 +12,6 @@ namespace {
 // Steps are recorded for these numbers of requests; others take the next larger one.
 constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, Decoder::kMostRequests};
 
-int bucket_for(int requests) {
-  const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), requests);
-  QUIRE_CHECK(it != kBuckets.end(), "{} requests in a step, at most {}", requests, kBuckets.back());
-  return *it;
-}
-
 KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftModel* draft_model) {
   KvPool::Shape shape = kv_shape(config, format);
   if (draft_model) {
@@ -36,6 +30,12 @@ StateSlots::Shape states_of(const TextConfig& config, Format format, const Switc
 
 }  // namespace
 
+int Decoder::bucket(int requests) {
+  const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), requests);
+  QUIRE_CHECK(it != kBuckets.end(), "{} requests in a step, at most {}", requests, kBuckets.back());
+  return *it;
+}
+
 Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
                  Format format, const Switches& switches, const Limits& limits, const DraftModel* draft_model)
     : config_(config),
@@ -46,13 +46,13 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       limits_(limits),
       text_(config, weights, backend, format,
             {.prompt_rows = kPrefillChunk,
-             .window_rows = std::int64_t{bucket_for(limits.slots)} * limits.window,
+             .window_rows = std::int64_t{bucket(limits.slots)} * limits.window,
              .taps = draft_model ? draft_model->config.taps : std::vector<int>()}),
       kv_shape_(kv_of(config, format, draft_model)),
-      arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket_for(limits.slots)} * limits.window),
-              bucket_for(limits.slots)),
+      arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket(limits.slots)} * limits.window),
+              bucket(limits.slots)),
       states_(backend, stream, states_of(config, format, switches, limits.slots)),
-      rows_offset_(static_cast<std::size_t>(bucket_for(limits.slots)) * sizeof(Sampled)),
+      rows_offset_(static_cast<std::size_t>(bucket(limits.slots)) * sizeof(Sampled)),
       outcome_(backend, rows_offset_ * static_cast<std::size_t>(1 + limits.window)),
       settings_(backend, static_cast<std::size_t>(limits.slots) * sizeof(SamplingSettings)),
       seen_(backend,
@@ -64,7 +64,7 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
   if (draft_model) {
     QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}",
                 limits.window, draft_model->config.block_size);
-    const std::int64_t rows = std::int64_t{bucket_for(limits.slots)} * limits.window;
+    const std::int64_t rows = std::int64_t{bucket(limits.slots)} * limits.window;
     drafter_.emplace(draft_model->config, draft_model->weights, weights, backend, format,
                      Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});
   }
@@ -75,7 +75,8 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
                                         draft_model ? draft_model->config.mask_token_id : 0);
   backend.upload(stream, drafts_.data(), masks.data(), drafts_.size());
   for (Pending& p : results_)
-    p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event)};
+    p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event),
+         Handle(backend.new_event(), backend.delete_event)};
 }
 
 std::size_t Decoder::slot_bytes(const TextConfig& config, Format format, const Switches& switches) {
@@ -133,8 +134,9 @@ std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t b
   if (drafter_) drafter_->extend(stream_, step, text_.features());
   if (end == tokens.size()) {
     states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
+    backend_.record(stream_, next_result().begun.get());
     draw(logits, step.requests, true);
-    publish(1, 1);
+    publish(1, 1, false);
   }
   return end;
 }
@@ -158,9 +160,11 @@ void Decoder::step(std::span<const int> slots, int window) {
     batch_.assign(slots.begin(), slots.end());
     batch_window_ = window;
   }
-  const int requests = bucket_for(static_cast<int>(slots.size()));
+  const int requests = bucket(static_cast<int>(slots.size()));
   const StepArrays::Window w = arrays_.window(*kv_, states_, drafts(), requests, window);
   Recorded& recorded = graphs_[{requests, window}];
+  const bool usual = recorded.graph.get() || (recorded.ran && !(backend_.capture && switches_.graphs));
+  backend_.record(stream_, next_result().begun.get());
   if (backend_.capture && switches_.graphs && recorded.ran) {
     if (!recorded.graph.get())
       recorded.graph = Handle(backend_.capture(stream_, [&] { run_window(w); }), backend_.delete_graph);
@@ -169,7 +173,7 @@ void Decoder::step(std::span<const int> slots, int window) {
     run_window(w);
     recorded.ran = true;
   }
-  publish(slots.size() * static_cast<std::size_t>(window), slots.size());
+  publish(slots.size() * static_cast<std::size_t>(window), slots.size(), usual);
 }
 
 void Decoder::run_window(const StepArrays::Window& window) {
@@ -203,11 +207,15 @@ void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
                                  .vocabulary = config_.vocab_size});
 }
 
-void Decoder::publish(std::size_t rows, std::size_t requests) {
+Decoder::Pending& Decoder::next_result() {
   QUIRE_CHECK(untaken_ < kMostUntaken, "{} results wait to be taken", untaken_);
-  Pending& p = results_[(next_ + untaken_) % kMostUntaken];
+  return results_[(next_ + untaken_) % kMostUntaken];
+}
+
+void Decoder::publish(std::size_t rows, std::size_t requests, bool usual) {
+  Pending& p = next_result();
   ++untaken_;
-  p.rows = rows, p.requests = requests;
+  p.rows = rows, p.requests = requests, p.usual = usual;
   backend_.begin_download(stream_, p.memory.data(), outcome_.data(), rows_offset_ + rows * sizeof(Sampled));
   backend_.record(stream_, p.done.get());
 }
@@ -219,7 +227,9 @@ Decoder::Result Decoder::take() {
   --untaken_;
   backend_.wait(p.done.get());
   return {.rows = {reinterpret_cast<const Sampled*>(p.memory.data() + rows_offset_), p.rows},
-          .counts = {p.memory.as<std::int32_t>(), p.requests}};
+          .counts = {p.memory.as<std::int32_t>(), p.requests},
+          .seconds = backend_.seconds_between(p.begun.get(), p.done.get()),
+          .usual = p.usual};
 }
 
 }  // namespace quire

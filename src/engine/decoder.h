@@ -19,6 +19,8 @@ class Decoder {
   // boundaries are fixed, so that bits are).
   static constexpr std::int64_t kPrefillChunk = 512;
   static constexpr int kMostRequests = 64;  // in one step
+  // Steps run for so many requests when there are fewer.
+  static int bucket(int requests);
   // Results that nobody has taken.
   static constexpr int kMostUntaken = 8;
 
@@ -41,6 +43,8 @@ class Decoder {
   struct Result {
     std::span<const Sampled> rows;
     std::span<const std::int32_t> counts;
+    double seconds = 0;   // that the step took
+    bool usual = false;   // it was not the first of its kind, which loads kernels and records a graph
   };
 
   // References must outlive the decoder. With a draft model, steps of windows draft their rows themselves.
@@ -99,8 +103,9 @@ class Decoder {
  private:
   struct Pending {
     Memory memory;  // staging, as outcome_
-    Handle done;
+    Handle begun, done;
     std::size_t rows = 0, requests = 0;
+    bool usual = false;
   };
 
   // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the
@@ -109,7 +114,8 @@ class Decoder {
   std::int32_t* counts() const { return outcome_.as<std::int32_t>(); }
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
-  void publish(std::size_t rows, std::size_t requests);
+  Pending& next_result();
+  void publish(std::size_t rows, std::size_t requests, bool usual);
   void note_prompt(int slot, std::span<const std::int32_t> tokens);
   void run_window(const StepArrays::Window& window);
 

@@ -63,7 +63,7 @@ void Sequence::fail(std::exception_ptr error) {
 
 Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& decoder, const Backend& backend,
                      Stream& stream, const Limits& limits)
-    : config_(config), vision_(vision), decoder_(decoder), backend_(backend), stream_(stream), limits_(limits) {
+    : config_(config), vision_(vision), decoder_(decoder), backend_(backend), stream_(stream), limits_(limits), policy_(limits.window) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
 }
@@ -137,9 +137,8 @@ void Scheduler::turn() {
   const std::size_t before = asked_.size();
   drop_cancelled();
   run_prompts();
-  // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
-  step(false, limits_.window);
-  step(true, 1);
+  step(false);
+  step(true);
   take(backend_.host_memory ? 0 : asked_.size() - before);
 }
 
@@ -233,7 +232,7 @@ void Scheduler::encode(Sequence& s) {
 }
 
 // One step of all sequences that have penalties, or have none.
-void Scheduler::step(bool penalties, int window) {
+void Scheduler::step(bool penalties) {
   std::vector<Shared> sequences;
   std::vector<int> slots;
   for (const Shared& s : running_) {
@@ -246,8 +245,16 @@ void Scheduler::step(bool penalties, int window) {
     slots.push_back(s->slot_);
   }
   if (slots.empty()) return;
-  decoder_.step(slots, window);
+  decoder_.step(slots, window_for(sequences, penalties));
   asked_.push_back({.sequences = std::move(sequences), .prompt = false});
+}
+
+// Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
+int Scheduler::window_for(const std::vector<Shared>& sequences, bool penalties) {
+  if (penalties || limits_.window == 1) return 1;
+  std::vector<const Acceptance*> acceptance;
+  for (const Shared& s : sequences) acceptance.push_back(&s->acceptance_);
+  return policy_.choose(Decoder::bucket(static_cast<int>(sequences.size())), acceptance);
 }
 
 // Looks at results, the oldest first, until so many are left.
@@ -257,8 +264,13 @@ void Scheduler::take(std::size_t leave_untaken) {
     asked_.pop_front();
     const Decoder::Result result = decoder_.take();
     const std::size_t window = result.rows.size() / asked.sequences.size();
+    if (!asked.prompt && result.usual)
+      policy_.took(Decoder::bucket(static_cast<int>(asked.sequences.size())), static_cast<int>(window),
+                   result.seconds);
     for (std::size_t i = 0; i < asked.sequences.size(); ++i) {
       Sequence& s = *asked.sequences[i];
+      if (!asked.prompt && window > 1)
+        policy_.gave(static_cast<int>(window), result.counts[i], s.acceptance_);
       if (s.slot_ >= 0)
         take(s, result.rows.subspan(i * window, static_cast<std::size_t>(result.counts[i])), asked.prompt);
     }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "engine/decoder.h"
+#include "engine/window_policy.h"
 #include "model/vision_model.h"
 #include "vision/preprocess.h"
 
@@ -73,6 +74,7 @@ class Sequence {
   Rows features_;
   std::size_t prompt_done_ = 0;
   int tokens_ = 0;  // taken
+  Acceptance acceptance_;
   Clock::time_point submitted_, admitted_;
   Handle encoding_, encoded_;  // events
 };
@@ -83,7 +85,7 @@ class Scheduler {
 
   struct Limits {
     int slots = 1;            // sequences at a time
-    int window = 1;           // rows of a sequence in one step
+    int window = 1;           // most rows of a sequence in one step
     int prompt_tokens = 512;  // of prompts, between two steps of others
   };
 
@@ -122,9 +124,10 @@ class Scheduler {
   void run_prompts();
   void run_prompt_chunk();
   void encode(Sequence& sequence);
-  void step(bool penalties, int window);
+  void step(bool penalties);
   void take(std::size_t leave_untaken);
   void take(Sequence& sequence, std::span<const Sampled> rows, bool prompt);
+  int window_for(const std::vector<Shared>& sequences, bool penalties);
   void leave(Sequence& sequence);
   void fail_all(std::exception_ptr error);
 
@@ -143,6 +146,7 @@ class Scheduler {
   Shared prompt_;                // the one whose prompt is being run
   std::vector<Shared> running_;  // those that take part in steps
   std::vector<int> free_slots_;
+  WindowPolicy policy_;
   std::deque<Asked> asked_;
 
   std::jthread thread_;  // last: it uses all of the above
