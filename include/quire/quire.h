@@ -108,7 +108,8 @@ struct Request {
   std::function<bool(std::string_view)> on_text;
 };
 
-// Seconds of each phase of one request: `queue` until it was admitted; from then on others run at the same time.
+// Seconds of each phase of one request: `queue` until it was admitted; from then on others run at the same
+// time.
 struct Timings {
   double preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0;
 };
@@ -131,8 +132,8 @@ struct Result {
   }
 };
 
-// A loaded model. Calls from several threads run together, up to Options::requests at a time, in the order in which
-// they came; none changes the text of another.
+// A loaded model. Calls from several threads run together, up to Options::requests at a time, in the order in
+// which they came; none changes the text of another.
 class Engine {
  public:
   explicit Engine(const Options& options);

@@ -1,5 +1,5 @@
-// Small arrays of the host on their way to a backend's memory. What is sent is copied before `send` returns, and
-// arrives in the order of the stream: nobody waits for what the stream was asked for before.
+// Small arrays of the host on their way to a backend's memory. What is sent is copied before `send` returns,
+// and arrives in the order of the stream: nobody waits for what the stream was asked for before.
 #pragma once
 
 #include <array>

@@ -82,6 +82,26 @@ Rows StateSlots::prompt_conv(int layer, int slot) const {
   return this->layer(layer).conv.slice_rows(std::int64_t{slot} * gdn_conv_rows(shape_.taps), shape_.taps - 1);
 }
 
+std::vector<std::span<std::byte>> StateSlots::regions(int slot) const {
+  std::vector<std::span<std::byte>> regions;
+  const auto add = [&](const Rows& rows, std::int64_t per_slot) {
+    const auto bytes = static_cast<std::size_t>(per_slot * rows.cols * size_of(rows.format));
+    regions.emplace_back(static_cast<std::byte*>(rows.data) + static_cast<std::size_t>(slot) * bytes, bytes);
+  };
+  for (int l = 0; l < shape_.layers; ++l) {
+    regions.push_back(std::as_writable_bytes(state(l, slot)));
+    const GdnSlots slots = layer(l);
+    add(slots.conv, gdn_conv_rows(shape_.taps));
+    add(slots.ring_k, kGdnRing);
+    add(slots.ring_u, kGdnRing);
+    add(slots.ring_g, kGdnRing);
+  }
+  for (int i = 0; i < kCursors; ++i)
+    regions.push_back(
+        std::as_writable_bytes(std::span(cursor_memory_.as<std::int32_t>() + i * shape_.slots + slot, 1)));
+  return regions;
+}
+
 void StateSlots::clear(Stream& stream, int slot) {
   for (int l = 0; l < shape_.layers; ++l) {
     const std::span<float> checkpoint = state(l, slot);

@@ -3,6 +3,9 @@
 // stands.
 #pragma once
 
+#include <span>
+#include <vector>
+
 #include "backend/uploader.h"
 
 namespace quire {
@@ -29,6 +32,9 @@ class StateSlots {
   std::span<float> state(int layer, int slot) const;
   Rows prompt_conv(int layer, int slot) const;
   const Cursors& cursors() const { return cursors_; }
+
+  // All that a slot holds, in every layer, and its cursors.
+  std::vector<std::span<std::byte>> regions(int slot) const;
 
   // A sequence begins: states and inputs are zero.
   void clear(Stream& stream, int slot);

@@ -126,7 +126,8 @@ void remove_page_records(const fs::path& folder) {
 // One line of --timings.
 std::string timings_line(std::string_view label, const PageSeconds& seconds, std::int64_t tokens) {
   return fmt::format(
-      "{}: decode image {:.1f} ms, preprocess {:.1f} ms, queue {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, "
+      "{}: decode image {:.1f} ms, preprocess {:.1f} ms, queue {:.1f} ms, vision {:.1f} ms, prefill {:.1f} "
+      "ms, "
       "decode {:.1f} ms ({} tokens, {:.1f} tokens/s)",
       label, 1e3 * seconds.decode_image, 1e3 * seconds.preprocess, 1e3 * seconds.queue, 1e3 * seconds.vision,
       1e3 * seconds.prefill, 1e3 * seconds.decode, tokens,

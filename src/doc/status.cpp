@@ -125,8 +125,7 @@ void Progress::page_done(std::string_view page, std::string_view summary, PageSt
   const std::scoped_lock lock(mutex_);
   ++done_;
   if (style_ == Style::live) show(fmt::format("{} | {}: {}", counts(total), short_name(page), summary));
-  if (style_ == Style::lines)
-    print_line(one_line(fmt::format("{}: {} ({})", page, summary, counts(total))));
+  if (style_ == Style::lines) print_line(one_line(fmt::format("{}: {} ({})", page, summary, counts(total))));
 }
 
 void Progress::clear() {

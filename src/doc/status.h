@@ -20,8 +20,8 @@ enum class PageStatus {
 };
 std::string_view to_string(PageStatus status);
 
-// For any number of threads. Progress on a terminal is one line that changes in place; elsewhere one line for each page. What goes wrong
-// is always told in a line of its own, "quire: FILE: message".
+// For any number of threads. Progress on a terminal is one line that changes in place; elsewhere one line for
+// each page. What goes wrong is always told in a line of its own, "quire: FILE: message".
 class Progress {
  public:
   enum class Style { quiet, lines, live };

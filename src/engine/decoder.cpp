@@ -111,6 +111,42 @@ void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settin
   uploader_.send(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
 }
 
+std::vector<std::span<std::byte>> Decoder::regions(int slot) const {
+  std::vector<std::span<std::byte>> regions = states_.regions(slot);
+  const std::vector<std::span<std::byte>> pages = kv_->regions(slot);
+  regions.insert(regions.end(), pages.begin(), pages.end());
+  if (has_penalties(asked_[static_cast<std::size_t>(slot)])) {
+    const auto tokens = static_cast<std::size_t>(config_.vocab_size);
+    regions.push_back(std::as_writable_bytes(
+        std::span(seen_.as<std::uint16_t>() + static_cast<std::size_t>(slot) * tokens, tokens)));
+  }
+  return regions;
+}
+
+Decoder::Saved Decoder::save(int slot) {
+  const std::vector<std::span<std::byte>> from = regions(slot);
+  std::size_t bytes = 0;
+  for (const std::span<std::byte> region : from) bytes += region.size();
+  Saved saved{Memory::staging(backend_, bytes), asked_[static_cast<std::size_t>(slot)],
+              kv_->held_tokens(slot) - overrun()};
+  std::byte* to = saved.memory.data();
+  for (const std::span<std::byte> region : from) {
+    backend_.begin_download(stream_, to, region.data(), region.size());
+    to += region.size();
+  }
+  close(slot);
+  return saved;
+}
+
+void Decoder::resume(int slot, const Saved& saved) {
+  open(slot, saved.tokens, saved.settings);
+  const std::byte* from = saved.memory.data();
+  for (const std::span<std::byte> region : regions(slot)) {
+    backend_.begin_upload(stream_, region.data(), from, region.size());
+    from += region.size();
+  }
+}
+
 std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t begin) {
   const std::span<const std::int32_t> tokens = prompt.tokens;
   const std::size_t end = std::min<std::size_t>(begin + kPrefillChunk, tokens.size());
@@ -120,8 +156,8 @@ std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t b
   for (std::size_t i = begin; i < end; ++i) {
     if (tokens[i] == prompt.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i - begin));
   }
-  const auto features_used = std::count(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(begin),
-                                        prompt.image_token_id);
+  const auto features_used =
+      std::count(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(begin), prompt.image_token_id);
   const auto part = [&](const std::vector<std::int32_t>& axis) {
     return std::span<const std::int32_t>(axis).subspan(begin, end - begin);
   };

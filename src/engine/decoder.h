@@ -43,8 +43,8 @@ class Decoder {
   struct Result {
     std::span<const Sampled> rows;
     std::span<const std::int32_t> counts;
-    double seconds = 0;   // that the step took
-    bool usual = false;   // it was not the first of its kind, which loads kernels and records a graph
+    double seconds = 0;  // that the step took
+    bool usual = false;  // it was not the first of its kind, which loads kernels and records a graph
   };
 
   // References must outlive the decoder. With a draft model, steps of windows draft their rows themselves.
@@ -63,16 +63,32 @@ class Decoder {
   std::size_t token_bytes() const;
   std::size_t fixed_bytes() const;
 
-  // A sequence of at most `tokens` tokens begins in `slot`; windows may reach past them. Throws
+  // A sequence begins in `slot`, with room for `tokens` tokens; windows may reach past them. Throws
   // Error{out_of_memory} with the numbers.
   void open(int slot, std::int64_t tokens, const SamplingSettings& settings);
-  // Whether there is room for that. Nothing else can make `open` fail.
+  // Whether there is room for that, now, and when nothing else is held.
   bool fits(std::int64_t tokens) const { return kv_ && kv_->fits(tokens + overrun()); }
+  bool could_hold(std::int64_t tokens) const {
+    return kv_ &&
+           KvPool::pages_for(tokens + overrun()) <= std::min(kv_->shape().pages, kv_->shape().pages_per_slot);
+  }
+  // Room for `tokens` tokens in all. False: there is too little.
+  bool grow(int slot, std::int64_t tokens) { return kv_->grow(stream_, slot, tokens + overrun()); }
+
+  // A sequence leaves its slot for the host's memory, byte by byte, and comes back later, to any slot: it
+  // goes on as if nothing had been. `Saved` lives until a result of the time after `resume` has been taken.
+  struct Saved {
+    Memory memory;  // staging
+    SamplingSettings settings;
+    std::int64_t tokens = 0;  // that there was room for
+  };
+  Saved save(int slot);
+  void resume(int slot, const Saved& saved);
   // At any time: what steps that are under way still write there comes before what a new sequence writes.
   void close(int slot) { kv_->release(slot); }
 
-  // The chunk of its prompt that begins at token `begin`; returns where the next begins. The last one asks for
-  // the first token, too: a result of one row.
+  // The chunk of its prompt that begins at token `begin`; returns where the next begins. The last one asks
+  // for the first token, too: a result of one row.
   std::size_t prefill_chunk(int slot, const Prompt& prompt, std::size_t begin);
   // All of it.
   void prefill(int slot, const Prompt& prompt) {
@@ -115,6 +131,7 @@ class Decoder {
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
   Pending& next_result();
+  std::vector<std::span<std::byte>> regions(int slot) const;
   void publish(std::size_t rows, std::size_t requests, bool usual);
   void note_prompt(int slot, std::span<const std::int32_t> tokens);
   void run_window(const StepArrays::Window& window);

@@ -245,7 +245,8 @@ void Engine::State::begin(const Request& request, Sequence& sequence, Result& re
   sequence.settings = to_settings(request.sampling);
 }
 
-// From pixels to patches, then from tokens to text as they come: all in the caller's thread, while others decode.
+// From pixels to patches, then from tokens to text as they come: all in the caller's thread, while others
+// decode.
 void Engine::State::follow(const Request& request, Clock::time_point start,
                            const std::shared_ptr<Sequence>& sequence, Result& result) {
   std::optional<Clock::time_point> until;
@@ -257,8 +258,8 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
   const Clock::time_point turn = Clock::now();
   sequence->patches = preprocess(request.image, preprocess_config);
   const ImageGrid grid{sequence->patches.grid_height, sequence->patches.grid_width};
-  sequence->positions = mrope_positions(sequence->prompt, config.image_token_id, {&grid, 1},
-                                        config.vision.spatial_merge_size);
+  sequence->positions =
+      mrope_positions(sequence->prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
   result.seconds.preprocess = seconds_since(turn);
   scheduler->ready(sequence);
 
@@ -332,10 +333,10 @@ std::string Engine::device_text() const {
   if (s.backend.host_memory)
     return fmt::format("CPU ({}), {} threads", s.backend.ops->name, s.threads.size());
   return fmt::format(
-      "{}: weights {}, activations and states {}, keys and values {} ({} tokens); {} requests at a time, of at "
+      "{}: weights {}, activations and states {}, keys and values {} ({} tokens); {} requests at a time, of "
+      "at "
       "most {} tokens",
-      cuda::device_facts(0).name,
-      gibibytes(static_cast<double>(s.weights.memory_bytes())),
+      cuda::device_facts(0).name, gibibytes(static_cast<double>(s.weights.memory_bytes())),
       gibibytes(static_cast<double>(s.decoder.fixed_bytes())),
       gibibytes(static_cast<double>(s.decoder.reserved()) * static_cast<double>(s.decoder.token_bytes())),
       s.decoder.reserved(), s.limits.slots, s.context);

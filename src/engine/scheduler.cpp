@@ -10,6 +10,9 @@ namespace {
 
 // Tokens that memory grows by.
 constexpr std::int64_t kRoomUnit = 2048;
+// Tokens that a sequence can go on for when it is let in: what makes room comes back after a while, not at
+// once.
+constexpr std::int64_t kHeadway = 256;
 
 double seconds_between(Sequence::Clock::time_point from, Sequence::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -63,7 +66,13 @@ void Sequence::fail(std::exception_ptr error) {
 
 Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& decoder, const Backend& backend,
                      Stream& stream, const Limits& limits)
-    : config_(config), vision_(vision), decoder_(decoder), backend_(backend), stream_(stream), limits_(limits), policy_(limits.window) {
+    : config_(config),
+      vision_(vision),
+      decoder_(decoder),
+      backend_(backend),
+      stream_(stream),
+      limits_(limits),
+      policy_(limits.window) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
 }
@@ -121,7 +130,11 @@ void Scheduler::run(std::stop_token stop) {
 
 // False: the end.
 bool Scheduler::wait_for_work(std::stop_token stop) {
-  if (!prompt_ && running_.empty() && asked_.empty()) {
+  if (!prompt_ && running_.empty() && saved_.empty() && asked_.empty()) {
+    if (!retired_.empty()) {
+      backend_.synchronize(stream_);
+      retired_.clear();
+    }
     std::unique_lock lock(mutex_);
     arrived_.wait(lock, stop, [&] {
       return std::ranges::any_of(waiting_, [](const Shared& s) { return s->cancelled_.load(); }) ||
@@ -131,12 +144,14 @@ bool Scheduler::wait_for_work(std::stop_token stop) {
   return !stop.stop_requested();
 }
 
-// Asks for a step, then looks at the results of the turn before: a GPU never waits for the host. A CPU has done
-// the step by then.
+// Asks for a step, then looks at the results of the turn before: a GPU never waits for the host. A CPU has
+// done the step by then.
 void Scheduler::turn() {
   const std::size_t before = asked_.size();
   drop_cancelled();
+  resume_saved();
   run_prompts();
+  make_room();
   step(false);
   step(true);
   take(backend_.host_memory ? 0 : asked_.size() - before);
@@ -149,14 +164,15 @@ void Scheduler::drop_cancelled() {
     return true;
   };
   std::erase_if(running_, drop);
+  std::erase_if(saved_, drop);
   if (prompt_ && drop(prompt_)) prompt_.reset();
   const std::scoped_lock lock(mutex_);
   std::erase_if(waiting_, [](const Shared& s) { return s->cancelled_.load(); });
   call_up();
 }
 
-// The next one that waits begins its prompt when there is room for all it may come to: in the order of arrival, so
-// that nobody waits for ever.
+// The next one that waits begins its prompt when there is room for all it may come to: in the order of
+// arrival, so that nobody waits for ever.
 bool Scheduler::admit() {
   while (!free_slots_.empty()) {
     Shared next;
@@ -180,17 +196,61 @@ bool Scheduler::admit() {
   prompt_->slot_ = free_slots_.back();
   free_slots_.pop_back();
   prompt_->admitted_ = Sequence::Clock::now();
-  decoder_.open(prompt_->slot_, prompt_->room(), prompt_->settings);
+  prompt_->order_ = ++admitted_;
+  decoder_.open(prompt_->slot_, prompt_->known() + limits_.window, prompt_->settings);
   return true;
 }
 
 bool Scheduler::has_room_for(const Sequence& sequence) {
-  if (decoder_.fits(sequence.room())) return true;
-  // On a CPU memory is taken as it is needed, which moves all of it.
-  if (!backend_.host_memory || !running_.empty()) return false;
-  const std::int64_t room = (sequence.room() + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
-  decoder_.reserve(limits_.slots * room, room);
-  return true;
+  if (!decoder_.could_hold(sequence.room())) {
+    // On a CPU memory is taken as it is needed, which moves all of it.
+    if (!running_.empty() || !saved_.empty()) return false;
+    const std::int64_t room = (sequence.room() + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
+    decoder_.reserve(limits_.slots * room, room);
+  }
+  return saved_.empty() && decoder_.fits(std::min(sequence.room(), sequence.known() + kHeadway));
+}
+
+// Those that made room come before those that wait.
+void Scheduler::resume_saved() {
+  while (!saved_.empty() && !free_slots_.empty()) {
+    const Shared s = saved_.front();
+    const bool alone = running_.empty() && !prompt_;
+    if (!alone && !decoder_.fits(std::min(s->room(), s->saved_->tokens + kHeadway))) return;
+    saved_.pop_front();
+    s->slot_ = free_slots_.back();
+    free_slots_.pop_back();
+    decoder_.resume(s->slot_, *s->saved_);
+    retire(s->saved_);
+    const auto later = std::ranges::find_if(running_, [&](const Shared& r) { return r->order_ > s->order_; });
+    running_.insert(later, s);
+  }
+}
+
+// Pages for the next step of everyone, the first that came before the others.
+void Scheduler::make_room() {
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    while (!grow(running_[i]) && i + 1 < running_.size()) {
+      const Shared last = running_.back();
+      running_.pop_back();
+      last->saved_ = decoder_.save(last->slot_);
+      free_slots_.push_back(std::exchange(last->slot_, -1));
+      saved_.push_front(last);
+      ++times_made_room_;
+    }
+  }
+}
+
+// Room for what steps under way and the next one may add.
+bool Scheduler::grow(const Shared& s) {
+  const std::int64_t most = s->known() + limits_.window * (under_way(s) + 1);
+  return decoder_.grow(s->slot_, std::min(s->room(), most));
+}
+
+// Steps and prompts of a sequence whose results have not been taken.
+std::ptrdiff_t Scheduler::under_way(const Shared& s) const {
+  return std::ranges::count_if(
+      asked_, [&](const Asked& a) { return std::ranges::find(a.sequences, s) != a.sequences.end(); });
 }
 
 // As much of prompts as may run between two steps.
@@ -209,7 +269,7 @@ void Scheduler::run_prompts() {
     }
     left -= static_cast<std::int64_t>(prompt_->prompt_done_ - before);
     if (prompt_->prompt_done_ == prompt_->prompt.size()) {
-      asked_.push_back({.sequences = {prompt_}, .prompt = true});
+      ask({prompt_}, true);
       running_.push_back(std::exchange(prompt_, nullptr));
     }
   }
@@ -238,15 +298,23 @@ void Scheduler::step(bool penalties) {
   for (const Shared& s : running_) {
     if (has_penalties(s->settings) != penalties) continue;
     // Any step gives a token or more: those that were asked for may be all it can have.
-    const auto under_way = std::ranges::count_if(
-        asked_, [&](const Asked& a) { return std::ranges::find(a.sequences, s) != a.sequences.end(); });
-    if (s->tokens_ + under_way >= s->most_tokens) continue;
+    if (s->tokens_ + under_way(s) >= s->most_tokens) continue;
+    if (!grow(s)) continue;  // a prompt has taken the pages
     sequences.push_back(s);
     slots.push_back(s->slot_);
   }
   if (slots.empty()) return;
   decoder_.step(slots, window_for(sequences, penalties));
-  asked_.push_back({.sequences = std::move(sequences), .prompt = false});
+  ask(std::move(sequences), false);
+}
+
+void Scheduler::ask(std::vector<Shared> sequences, bool prompt) {
+  asked_.push_back({.sequences = std::move(sequences), .prompt = prompt, .number = next_number_++});
+}
+
+void Scheduler::retire(std::optional<Decoder::Saved>& saved) {
+  if (saved) retired_.push_back({std::move(*saved), next_number_});
+  saved.reset();
 }
 
 // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
@@ -263,6 +331,7 @@ void Scheduler::take(std::size_t leave_untaken) {
     const Asked asked = std::move(asked_.front());
     asked_.pop_front();
     const Decoder::Result result = decoder_.take();
+    while (!retired_.empty() && retired_.front().number <= asked.number) retired_.pop_front();
     const std::size_t window = result.rows.size() / asked.sequences.size();
     if (!asked.prompt && result.usual)
       policy_.took(Decoder::bucket(static_cast<int>(asked.sequences.size())), static_cast<int>(window),
@@ -271,7 +340,7 @@ void Scheduler::take(std::size_t leave_untaken) {
       Sequence& s = *asked.sequences[i];
       if (!asked.prompt && window > 1)
         policy_.gave(static_cast<int>(window), result.counts[i], s.acceptance_);
-      if (s.slot_ >= 0)
+      if (!s.left_)
         take(s, result.rows.subspan(i * window, static_cast<std::size_t>(result.counts[i])), asked.prompt);
     }
   }
@@ -289,7 +358,9 @@ void Scheduler::take(Sequence& s, std::span<const Sampled> rows, bool prompt) {
   if (stop != rows.end()) rows = rows.first(static_cast<std::size_t>(stop - rows.begin()) + 1);
   s.tokens_ += static_cast<int>(rows.size());
   if (last) {
-    std::erase_if(running_, [&](const Shared& r) { return r.get() == &s; });
+    const auto is_it = [&](const Shared& other) { return other.get() == &s; };
+    std::erase_if(running_, is_it);
+    std::erase_if(saved_, is_it);
     leave(s);
   }
   const std::scoped_lock lock(s.mutex_);
@@ -308,22 +379,29 @@ void Scheduler::take(Sequence& s, std::span<const Sampled> rows, bool prompt) {
 
 // Its slot is free for the next one.
 void Scheduler::leave(Sequence& s) {
+  s.left_ = true;
+  retire(s.saved_);
+  if (s.slot_ < 0) return;
   decoder_.close(s.slot_);
   free_slots_.push_back(std::exchange(s.slot_, -1));
 }
 
 void Scheduler::fail_all(std::exception_ptr error) {
+  try {
+    decoder_.drain();
+    backend_.synchronize(stream_);
+  } catch (...) {
+    // It is what has gone wrong already.
+  }
   asked_.clear();
   if (prompt_) running_.push_back(std::exchange(prompt_, nullptr));
+  running_.insert(running_.end(), saved_.begin(), saved_.end());
+  saved_.clear();
   for (const Shared& s : std::exchange(running_, {})) {
     leave(*s);
     s->fail(error);
   }
-  try {
-    decoder_.drain();
-  } catch (...) {
-    // It is what has gone wrong already.
-  }
+  retired_.clear();
 }
 
 }  // namespace quire

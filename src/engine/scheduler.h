@@ -1,6 +1,8 @@
-// Many requests on one decoder. Each waits for a slot, has its page encoded and its prompt run, and then takes part
-// in every step until it has ended. Prompts and windows take turns: between two steps at most `prompt_tokens` tokens
-// of prompts run, so that a new request delays the others by no more than that and the encoding of its page.
+// Many requests on one decoder. Each waits for a slot, has its page encoded and its prompt run, and then
+// takes part in every step until it has ended. It holds the pages that it needs, no more; when there are too
+// few, the one that came last makes room, and goes on later from where it was. Prompts and windows take
+// turns: between two steps at most `prompt_tokens` tokens of prompts run, so that a new request delays the
+// others by no more than that and the encoding of its page.
 //
 // One thread talks to the backend. Whoever made a request takes its tokens in a thread of its own.
 #pragma once
@@ -37,11 +39,11 @@ class Sequence {
   MropePositions positions;
   Patches patches;  // gone once they are encoded
 
-  // Waits until it is soon to be admitted, which is when patches are wanted: few sequences hold them at a time.
-  // False: `until` has passed. Throws what ended it when that was an error.
+  // Waits until it is soon to be admitted, which is when patches are wanted: few sequences hold them at a
+  // time. False: `until` has passed. Throws what ended it when that was an error.
   bool wait_for_turn(std::optional<Clock::time_point> until);
-  // The tokens that have come since the last call; waits for some. Empty: it has ended, or `until` has passed.
-  // Throws what ended it when that was an error.
+  // The tokens that have come since the last call; waits for some. Empty: it has ended, or `until` has
+  // passed. Throws what ended it when that was an error.
   std::vector<Sampled> take(std::optional<Clock::time_point> until);
 
   struct Figures {
@@ -55,7 +57,8 @@ class Sequence {
  private:
   friend class Scheduler;
 
-  std::int64_t room() const { return std::ssize(prompt) + most_tokens; }  // tokens that it may come to
+  std::int64_t known() const { return std::ssize(prompt) + tokens_; }     // tokens
+  std::int64_t room() const { return std::ssize(prompt) + most_tokens; }  // that it may come to
   void fail(std::exception_ptr error);
 
   mutable std::mutex mutex_;  // of what follows
@@ -71,6 +74,9 @@ class Sequence {
   // The scheduler's.
   bool ready_ = false;
   int slot_ = -1;
+  bool left_ = false;       // nothing that comes is for it any more
+  std::int64_t order_ = 0;  // of admission
+  std::optional<Decoder::Saved> saved_;
   Rows features_;
   std::size_t prompt_done_ = 0;
   int tokens_ = 0;  // taken
@@ -97,6 +103,9 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
+  // How often a sequence has made room for others.
+  std::int64_t times_made_room() const { return times_made_room_; }
+
   // Joins the queue.
   void submit(Shared sequence);
   // Its patches and positions are there.
@@ -112,6 +121,13 @@ class Scheduler {
   struct Asked {
     std::vector<Shared> sequences;  // one for each request of the result
     bool prompt = false;
+    std::int64_t number = 0;
+  };
+  // Host memory that copies may still be under way to or from, until a result that was asked for later is
+  // there.
+  struct Retired {
+    Decoder::Saved saved;
+    std::int64_t number = 0;  // of the next result
   };
 
   void run(std::stop_token stop);
@@ -121,6 +137,10 @@ class Scheduler {
   void drop_cancelled();
   bool admit();
   bool has_room_for(const Sequence& sequence);
+  void resume_saved();
+  void make_room();
+  bool grow(const Shared& sequence);
+  std::ptrdiff_t under_way(const Shared& sequence) const;
   void run_prompts();
   void run_prompt_chunk();
   void encode(Sequence& sequence);
@@ -129,6 +149,8 @@ class Scheduler {
   void take(Sequence& sequence, std::span<const Sampled> rows, bool prompt);
   int window_for(const std::vector<Shared>& sequences, bool penalties);
   void leave(Sequence& sequence);
+  void ask(std::vector<Shared> sequences, bool prompt);
+  void retire(std::optional<Decoder::Saved>& saved);
   void fail_all(std::exception_ptr error);
 
   const ModelConfig& config_;
@@ -144,10 +166,15 @@ class Scheduler {
 
   // The thread's own.
   Shared prompt_;                // the one whose prompt is being run
-  std::vector<Shared> running_;  // those that take part in steps
+  std::vector<Shared> running_;  // those that take part in steps, in the order of admission
+  std::deque<Shared> saved_;     // those that made room, the first to resume first
+  std::int64_t admitted_ = 0;
+  std::atomic<std::int64_t> times_made_room_{0};
   std::vector<int> free_slots_;
   WindowPolicy policy_;
   std::deque<Asked> asked_;
+  std::int64_t next_number_ = 0;  // of a result
+  std::deque<Retired> retired_;
 
   std::jthread thread_;  // last: it uses all of the above
 };

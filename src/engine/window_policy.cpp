@@ -28,7 +28,9 @@ void Acceptance::observe(int rows, int counted) {
 double Acceptance::right(int draft, const Acceptance* prior) const {
   const auto i = static_cast<std::size_t>(draft);
   // A draft that was never reached is as good as the one before it.
-  const double guess = prior ? prior->right(draft, nullptr) : draft > 1 ? right(draft - 1, nullptr) : kFirstGuess;
+  const double guess = prior       ? prior->right(draft, nullptr)
+                       : draft > 1 ? right(draft - 1, nullptr)
+                                   : kFirstGuess;
   return (right_[i] + guess * kPriorSteps) / (seen_[i] + kPriorSteps);
 }
 
@@ -46,7 +48,8 @@ WindowPolicy::WindowPolicy(int most) {
   windows_.push_back(most);
 }
 
-// Seconds of a step. One that has not been measured is taken for as short as the next smaller one, so that it is.
+// Seconds of a step. One that has not been measured is taken for as short as the next smaller one, so that it
+// is.
 double WindowPolicy::cost(int bucket, int window) const {
   double seconds = 0;
   for (const int w : windows_) {

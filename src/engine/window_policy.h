@@ -1,6 +1,6 @@
-// How many rows a step gives each sequence. More rows are more tokens when drafts are right, and a longer step: the
-// policy takes the window that promises most tokens a second, from how often drafts were right so far and from how
-// long steps took. It knows neither machine nor model beforehand. No choice changes a token.
+// How many rows a step gives each sequence. More rows are more tokens when drafts are right, and a longer
+// step: the policy takes the window that promises most tokens a second, from how often drafts were right so
+// far and from how long steps took. It knows neither machine nor model beforehand. No choice changes a token.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@
 
 namespace quire {
 
-// How often the drafts of a sequence, or of all, were right: each draft of a window, given that those before it were.
-// Old steps count less and less.
+// How often the drafts of a sequence, or of all, were right: each draft of a window, given that those before
+// it were. Old steps count less and less.
 class Acceptance {
  public:
   // One window of `rows` rows, of which so many counted (1: no draft was right).

@@ -193,13 +193,7 @@ class Speculation : public testing::TestWithParam<const Backend*> {
   int steps = 0, tokens_given = 0;
 };
 
-// The CPU's fastest table, and the GPU.
-std::vector<const Backend*> fast_backends() {
-  std::vector<const Backend*> fast = {&cpu_backend()};
-  if (const Backend* cuda = cuda_backend()) fast.push_back(cuda);
-  return fast;
-}
-INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(fast_backends()),
+INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(main_backends()),
                          [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
 
 TEST_P(Speculation, DraftsChangeNoToken) {

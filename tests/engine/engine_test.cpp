@@ -140,7 +140,8 @@ void expect_together_as_alone(const Options& options, const std::vector<Image>& 
 
 TEST(EngineTogether, NoRequestChangesAnother) {
   const std::vector<Image> pages = {golden_page(kGoldenCases[0]), golden_page(kGoldenCases[1])};
-  for (const int slots : {1, 3, 16}) expect_together_as_alone({.model = kStamp.model, .requests = slots}, pages);
+  for (const int slots : {1, 3, 16})
+    expect_together_as_alone({.model = kStamp.model, .requests = slots}, pages);
 }
 
 TEST(EngineTogether, AnErrorEndsItsRequestAlone) {

@@ -1,5 +1,5 @@
-// The policy against machines and drafts that are simulated: it must lose next to nothing where drafts do not pay, and
-// find most of the gain where they do.
+// The policy against machines and drafts that are simulated: it must lose next to nothing where drafts do not
+// pay, and find most of the gain where they do.
 #include "engine/window_policy.h"
 
 #include <algorithm>
@@ -11,7 +11,8 @@
 namespace quire {
 namespace {
 
-// Seconds of a step: weights are read once, each row adds work, and below a number of rows it hides behind them.
+// Seconds of a step: weights are read once, each row adds work, and below a number of rows it hides behind
+// them.
 struct Machine {
   double base, row, hidden_rows;
   double step(int batch, int window) const {
@@ -47,7 +48,8 @@ double rate(const Machine& machine, int batch, double right, Choose choose, Lear
 }
 
 double fixed_rate(const Machine& machine, int batch, double right, int window) {
-  return rate(machine, batch, right, [&] { return window; }, [](int, int, int) {});
+  return rate(
+      machine, batch, right, [&] { return window; }, [](int, int, int) {});
 }
 
 double policy_rate(const Machine& machine, int batch, double right) {
@@ -72,7 +74,8 @@ TEST(WindowPolicy, NeverLosesAndFindsTheGain) {
       for (const double right : {0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97}) {
         const double plain = fixed_rate(machine, batch, right, 1);
         double best = plain;
-        for (const int window : {2, 4, 8, 16}) best = std::max(best, fixed_rate(machine, batch, right, window));
+        for (const int window : {2, 4, 8, 16})
+          best = std::max(best, fixed_rate(machine, batch, right, window));
         const double found = policy_rate(machine, batch, right);
         EXPECT_GE(found, 0.98 * plain) << batch << " " << right << " base " << machine.base;
         EXPECT_GE(found, 0.93 * best) << batch << " " << right << " base " << machine.base;
