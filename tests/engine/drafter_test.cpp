@@ -262,14 +262,13 @@ TEST_P(Speculation, DraftsChangeNoToken) {
 
 TEST_P(Speculation, DraftsOfDFlash2ChangeNoToken) {
   make_dflash2();
-  for (const int length : {1, 16, 65, 130}) {
-    const std::vector<Tokens> prompts = {prompt(length, 1), prompt(length + 3, 2), prompt(2 * length, 3)};
+  for (const int length : {1, 65, 130}) {
+    const std::vector<Tokens> prompts = {prompt(length, 1), prompt(length + 3, 2), prompt(length + 30, 3)};
     const std::vector<Tokens> plain = run(prompts, 80, 1);
-    for (const int window : {2, 5, 16})
-      for (const bool causal : {false, true}) {
-        draft_config.layers[1].causal = causal;
-        EXPECT_EQ(run(prompts, 80, window), plain) << length << " " << window << " " << causal;
-      }
+    for (const int window : {2, 5, 16}) {
+      draft_config.layers[1].causal = window == 5;
+      EXPECT_EQ(run(prompts, 80, window), plain) << length << " " << window;
+    }
     EXPECT_LT(tokens_given, 2 * steps);
   }
 }

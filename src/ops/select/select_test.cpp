@@ -121,15 +121,18 @@ TEST_P(SelectTest, SettlesTiesByTheLowestId) {
 
 TEST_P(SelectTest, MatchesReference) {
   const std::vector<std::vector<int>> batches = {{1}, {2}, {16}, {8, 8, 8}, {5, 0, 1, 16, 2}, {0}, {}};
+  struct Selector {
+    std::int64_t rank;
+    int candidates;
+  };
   for (const std::vector<int>& blocks : batches)
-    for (const std::int64_t V : {1, 17, 300, 4097, 20000})
-      for (const std::int64_t R : {1, 7, 40})
-        for (const int K : {1, 2, 16, 32}) {
-          if (K > V) continue;
-          const Operands a(random, format(), blocks, 2, V, R, K);
-          ASSERT_EQ(run(ops(), a), run(reference_ops(), a))
-              << blocks.size() << " blocks, V " << V << ", R " << R << ", K " << K;
-        }
+    for (const std::int64_t V : {1, 17, 300, 9000})
+      for (const auto& [R, K] : {Selector{3, 1}, {1, 2}, {40, 16}, {65, 32}}) {
+        if (K > V) continue;
+        const Operands a(random, format(), blocks, 2, V, R, K);
+        ASSERT_EQ(run(ops(), a), run(reference_ops(), a))
+            << blocks.size() << " blocks, V " << V << ", R " << R << ", K " << K;
+      }
 }
 
 // Logits that are all equal, or are not numbers at all.
@@ -149,9 +152,9 @@ TEST_P(SelectTest, OddLogits) {
 // What the reference scores of a row after what was drafted before it: the draft is a candidate, and no other
 // is better by more than rounding. At the sizes of published drafters.
 TEST_P(SelectTest, NoCandidateIsBetter) {
-  constexpr std::int64_t V = 9000, R = 256;
+  constexpr std::int64_t V = 5000, R = 256;
   constexpr int K = 16;
-  for (const float cap : {0.0f, 3.0f}) {
+  for (const float cap : {0.0f, 0.5f}) {
     Operands a(random, format(), {16, 7}, 0, V, R, K);
     const auto fill = [&](Matrix& m, float size) {
       for (std::int64_t t = 0; t < m.rows(); ++t)
