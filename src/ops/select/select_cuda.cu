@@ -209,9 +209,14 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   const std::size_t key_bytes = sizeof(Key) * static_cast<std::size_t>(all * pieces * K);
   const std::size_t score_bytes = sizeof(float) * static_cast<std::size_t>(all * K * K);
   const std::size_t bytes = key_bytes + score_bytes + sizeof(std::int32_t) * static_cast<std::size_t>(all * K);
-  if (pieces * K > kPiece || all > 65535 || s.cuda_scratch_bytes < bytes) {
-    throw Error(ErrorCode::unsupported, "select_drafts: " + std::to_string(all) + " rows of " + std::to_string(V) +
-                                            " tokens and " + std::to_string(K) + " candidates do not fit");
+  if (pieces * K > kPiece) {
+    throw Error(ErrorCode::unsupported, "select_drafts: " + std::to_string(K) + " candidates of " + std::to_string(V) +
+                                            " tokens; their product is at most 2^24 on CUDA");
+  }
+  if (all > 65535 || s.cuda_scratch_bytes < bytes) {
+    throw Error(ErrorCode::internal, "select_drafts: " + std::to_string(all) + " rows of at most 65535, scratch of " +
+                                         std::to_string(s.cuda_scratch_bytes) + " bytes, expected at least " +
+                                         std::to_string(bytes));
   }
   auto* const scratch = static_cast<std::byte*>(s.cuda_scratch);
   const Select select{.logits = static_cast<const float*>(a.logits.data),
