@@ -238,6 +238,9 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   const std::size_t codes = sizeof(float) * static_cast<std::size_t>(2 * K * (a.predecessor.in | 1));
   with_type(a.predecessor.format, [&](auto t) {
     using T = decltype(t);
+    // launch() asks for more than 48 KB; here what the block has besides may make it more.
+    check(cudaFuncSetAttribute(edges_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(codes)),
+          "select_drafts");
     launch(s, "select_drafts", {.blocks = dim3(static_cast<unsigned>(all)), .threads = kThreads, .shared = codes},
            edges_kernel<T>, select, matrix<const float>(a.projected), static_cast<const T*>(a.predecessor.data),
            static_cast<const T*>(a.successor.data));
