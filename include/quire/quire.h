@@ -62,8 +62,7 @@ struct Options {
   int threads = 0;                        // CPU threads; 0: one for each core
   double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
   int requests = 0;       // at a time, further ones wait: at most 64; 0: 32 on a GPU, 4 on a CPU
-  std::string
-      draft{};  // directory of a DFlash drafter for the model; empty: no drafts. Drafts change no text
+  std::string draft{};    // directory of a DFlash or DFlash2 drafter; empty: no drafts. Drafts change no text
   std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.
   std::function<void(std::size_t done, std::size_t total)> on_load{};

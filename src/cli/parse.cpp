@@ -113,7 +113,7 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->capture_default_str()
       ->type_name("T");
   app.add_option("--draft", a.draft,
-                 "Directory of a DFlash drafter for the model: faster, and the same text");
+                 "Directory of a DFlash or DFlash2 drafter for the model: faster, and the same text");
   app.add_option("--switch", a.switches, "Optimizations by name, to measure them: graphs=off, ...")
       ->type_name("LIST");
   app.add_flag("--timings", a.timings, "Say where the time goes, for each page and in all");

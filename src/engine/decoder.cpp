@@ -215,10 +215,7 @@ void Decoder::step(std::span<const int> slots, int window) {
 void Decoder::run_window(const StepArrays::Window& window) {
   const Step& step = window.step;
   backend_.ops->step_begin(stream_, window.begin);
-  if (drafter_ && step.requests.longest > 1) {
-    backend_.ops->place_drafts(
-        stream_, {.logits = drafter_->draft(stream_, step), .requests = step.requests, .ids = arrays_.ids()});
-  }
+  if (drafter_ && step.requests.longest > 1) drafter_->draft(stream_, step, arrays_.ids());
   draw(text_.forward(stream_, step), step.requests, false);
   if (drafter_) drafter_->extend(stream_, step, text_.features());
 }
