@@ -19,7 +19,7 @@ namespace {
 
 const GoldenCase &kStamp = kGoldenCases[0], &kNotice = kGoldenCases[4];
 
-// A model of random weights, which is small.
+// A model of random weights, which is small: too small for kernels of a GPU.
 class EngineTest : public testing::Test {
  protected:
   EngineTest() : image(golden_page(kStamp)) {
@@ -27,7 +27,7 @@ class EngineTest : public testing::Test {
     request.prompt = kStamp.prompt;
     request.max_tokens = 24;
   }
-  Engine engine{{.model = kStamp.model}};
+  Engine engine{{.model = kStamp.model, .device = Device::cpu}};
   Image image;
   Request request;
 };
@@ -50,7 +50,7 @@ TEST(EngineReading, ReadsEveryGoldenPageInF32AsTransformersDoes) {
   for (const GoldenCase& c : kGoldenCases) {
     if (!c.prompt) continue;
     const Image page = golden_page(c);
-    Engine f32({.model = c.model, .precision = Precision::f32});
+    Engine f32({.model = c.model, .device = Device::cpu, .precision = Precision::f32});
     const std::vector<std::int32_t> expected = Golden(c, Format::f32).ints("generated_ids");
     const Result result = f32.generate({.image = {page.rgb.data(), page.width, page.height},
                                         .prompt = c.prompt,
@@ -229,9 +229,9 @@ class SpoiledModel : public testing::Test {
     ASSERT_NE(at, std::string::npos) << from;
     folder.write(file, text.replace(at, from.size(), to));
   }
-  void load() { Engine({.model = folder.path()}); }
+  void load() { Engine({.model = folder.path(), .device = Device::cpu}); }
   void generate() {
-    Engine({.model = folder.path()})
+    Engine({.model = folder.path(), .device = Device::cpu})
         .generate({.image = {image.rgb.data(), image.width, image.height}, .max_tokens = 3, .on_text = {}});
   }
 
