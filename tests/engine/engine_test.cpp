@@ -90,7 +90,7 @@ TEST_F(EngineTest, StopsAtTheTimeLimit) {
 }
 
 TEST_F(EngineTest, StopsAtTheTimeLimitWhileItWaits) {
-  Engine one({.model = kStamp.model, .requests = 1});
+  Engine one({.model = kStamp.model, .device = Device::cpu, .requests = 1});
   const std::vector<std::int32_t> alone = one.generate(request).tokens;
   Request hasty = request;
   hasty.max_seconds = 1e-6;
@@ -126,7 +126,7 @@ std::vector<Request> mixed_requests(const std::vector<Image>& pages) {
 
 void expect_together_as_alone(const Options& options, const std::vector<Image>& pages) {
   const std::vector<Request> requests = mixed_requests(pages);
-  Engine plain({.model = options.model});
+  Engine plain({.model = options.model, .device = options.device});
   std::vector<std::vector<std::int32_t>> alone(requests.size()), together(requests.size());
   for (std::size_t i = 0; i < requests.size(); ++i) alone[i] = plain.generate(requests[i]).tokens;
   Engine engine(options);
@@ -141,12 +141,12 @@ void expect_together_as_alone(const Options& options, const std::vector<Image>& 
 TEST(EngineTogether, NoRequestChangesAnother) {
   const std::vector<Image> pages = {golden_page(kGoldenCases[0]), golden_page(kGoldenCases[1])};
   for (const int slots : {1, 3, 16})
-    expect_together_as_alone({.model = kStamp.model, .requests = slots}, pages);
+    expect_together_as_alone({.model = kStamp.model, .device = Device::cpu, .requests = slots}, pages);
 }
 
 TEST(EngineTogether, AnErrorEndsItsRequestAlone) {
   const Image page = golden_page(kStamp);
-  Engine engine({.model = kStamp.model, .requests = 2});
+  Engine engine({.model = kStamp.model, .device = Device::cpu, .requests = 2});
   Request good{.image = {page.rgb.data(), page.width, page.height}, .max_tokens = 24, .on_text = {}};
   const std::vector<std::int32_t> alone = engine.generate(good).tokens;
   Request bad = good;
