@@ -171,7 +171,7 @@ void Scheduler::drop_cancelled() {
   call_up();
 }
 
-// The next one that waits begins its prompt when there is room for all it may come to: in the order of
+// The next one that waits begins its prompt when there is room for it and for some way to go: in the order of
 // arrival, so that nobody waits for ever.
 bool Scheduler::admit() {
   while (!free_slots_.empty()) {
@@ -197,7 +197,8 @@ bool Scheduler::admit() {
   free_slots_.pop_back();
   prompt_->admitted_ = Sequence::Clock::now();
   prompt_->order_ = ++admitted_;
-  decoder_.open(prompt_->slot_, prompt_->known() + limits_.window, prompt_->settings);
+  decoder_.open(prompt_->slot_, std::min(prompt_->room(), prompt_->known() + limits_.window),
+                prompt_->settings);
   return true;
 }
 
