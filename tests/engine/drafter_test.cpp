@@ -247,7 +247,7 @@ INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(main_backends()),
 TEST_P(Speculation, DraftsChangeNoToken) {
   // Of a CPU the odd ones: it is slow.
   const bool cpu = backend.host_memory;
-  for (const int length : cpu ? std::vector{1, 17, 65} : std::vector{1, 15, 16, 17, 63, 64, 65, 130}) {
+  for (const int length : cpu ? std::vector{17, 65} : std::vector{1, 15, 16, 17, 63, 64, 65, 130}) {
     const std::vector<Tokens> plain = run({prompt(length, 1), prompt(length + 3, 2)}, 80, 1);
     for (const int window : cpu ? std::vector{5, 16} : std::vector{2, 5, 16})
       EXPECT_EQ(run({prompt(length, 1), prompt(length + 3, 2)}, 80, window), plain)

@@ -33,6 +33,7 @@ class EngineTest : public testing::Test {
 };
 
 TEST(EngineReading, ReadsThePageAsTheSpecificationDoes) {
+  if (kSanitized) GTEST_SKIP() << "takes minutes";
   Engine engine({.model = kNotice.model});
   const Image image = golden_page(kNotice);
   const Result result = engine.generate(
@@ -46,9 +47,10 @@ TEST(EngineReading, ReadsThePageAsTheSpecificationDoes) {
   EXPECT_GT(result.mean_logprob, -0.5);
 }
 
-TEST(EngineReading, ReadsEveryGoldenPageInF32AsTransformersDoes) {
+TEST(EngineReading, ReadsGoldenPagesInF32AsTransformersDoes) {
   for (const GoldenCase& c : kGoldenCases) {
-    if (!c.prompt) continue;
+    if (!c.prompt || c.name == std::string_view("mini-letter")) continue;  // golden_test reads that one
+    if (kSanitized && !std::string_view(c.name).starts_with("tiny")) continue;
     const Image page = golden_page(c);
     Engine f32({.model = c.model, .device = Device::cpu, .precision = Precision::f32});
     const std::vector<std::int32_t> expected = Golden(c, Format::f32).ints("generated_ids");
