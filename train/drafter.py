@@ -47,10 +47,11 @@ PARTS = {"conv": "_conv.", "selector": "candidate_selector."}  # of DFlash2, and
 
 
 class Written:
-    """Pages with the texts that the target wrote of them."""
+    """Pages with the texts that the target wrote of them; those below `least` pixels are enlarged, as
+    they were when it read them."""
 
-    def __init__(self, folder: Path):
-        self.pages = []
+    def __init__(self, folder: Path, least: int):
+        self.pages, self.least = [], least
         for record in sorted(folder.glob("*.json")):
             page = json.loads(record.read_text(encoding="utf-8"))["pages"][0]
             if page["status"] == "ok":
@@ -65,7 +66,7 @@ class Written:
         image = cv2.imread(str(path), cv2.IMREAD_GRAYSCALE)
         if image is None or image.shape[0] % 32 or image.shape[1] % 32:
             raise SystemExit(f"{path}: expected a picture whose sides are multiples of 32 pixels")
-        return image, markdown
+        return enlarge(image, self.least), markdown
 
 
 class Repeated:
@@ -259,8 +260,9 @@ def main() -> None:
     loader = None
     sizes = Sizes(args.tokens, args.tokens * 9 // 16 * 4, args.tokens // 2)
     if args.minutes:  # its processes are forked before this one touches the GPU
-        draw = Written(args.written) if args.written else \
-            Draw(args.data, "train", multiprocessing.Value("d", 1.0), least_pixels(args.target), 1.0)
+        least = least_pixels(args.target)
+        draw = Written(args.written, least) if args.written else \
+            Draw(args.data, "train", multiprocessing.Value("d", 1.0), least, 1.0)
         if args.overfit:
             draw = Repeated(draw, args.overfit)
         packer = Packer(draw, Text(args.target), sizes, args.first, rank, world)

@@ -267,6 +267,8 @@ class Run {
     if (!upright) return std::nullopt;
     upright->turned = degrees;
     upright->tokens += answer->tokens;
+    upright->draft_steps += answer->draft_steps;
+    upright->draft_tokens += answer->draft_tokens;
     upright->seconds += answer->seconds;
     return upright;
   }

@@ -190,6 +190,8 @@ TEST_F(Parse, APageIsTurnedWhenTheModelAsksForIt) {
     Result result;
     result.tokens = {1, 2};
     result.text = request.image.width < request.image.height ? "<!-- turned 270 -->" : "lying down";
+    result.draft_steps = 1;
+    result.draft_tokens = request.image.width < request.image.height ? 5 : 1;
     return result;
   };
   EXPECT_EQ(run().ok, 1);
@@ -197,6 +199,7 @@ TEST_F(Parse, APageIsTurnedWhenTheModelAsksForIt) {
   const Json page = json("a.json")["pages"][0];
   EXPECT_EQ(page["turned"], 270);
   EXPECT_EQ(page["tokens"], 4);
+  EXPECT_EQ(page["acceptance_length"], 3);  // of both answers
   EXPECT_EQ(page["width"], 64);
 }
 

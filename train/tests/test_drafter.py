@@ -140,7 +140,8 @@ def test_reads_pages_with_the_text_that_the_target_wrote(tmp_path) -> None:
         cv2.imwrite(str(tmp_path / f"{name}.png"), image(0))
         record = {"pages": [{"status": status, "text": f"text of {name}"}]}
         (tmp_path / f"{name}.json").write_text(json.dumps(record))
-    picture, markdown = Written(tmp_path)(7)
+    assert Written(tmp_path, 100_000)(7)[0].size >= 100_000
+    picture, markdown = Written(tmp_path, 0)(7)
     assert markdown == "text of a" and np.array_equal(picture, image(0))
 
 
