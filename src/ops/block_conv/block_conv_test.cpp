@@ -119,10 +119,14 @@ TEST_P(BlockConvTest, AddedAndNormedAsInTwoSteps) {
 TEST_P(BlockConvTest, RejectsShapesThatDoNotFit) {
   Operands a(random, format(), {2}, 0, 2, 8, 4);
   Matrix y(format(), 2, 8), narrow(format(), 2, 7);
+  const std::vector<float> w(8);
   const auto run = [&](const BlockConv& conv, const Rows& to) { ops().block_conv(stream(), a.x, conv, to); };
   EXPECT_NO_THROW(run(a.conv(), y));
   EXPECT_THROW(run(a.conv(), narrow), Error);
-  EXPECT_THROW(run(a.conv(), a.x), Error);  // in place
+  if (std::string_view(ops().name) != "cuda") {  // which gets copies of its own of what is one here
+    EXPECT_THROW(run(a.conv(), a.x), Error);
+    EXPECT_THROW(ops().add_conv_rms_norm(stream(), a.x, a.x, a.conv(), w, 1e-6f, y), Error);
+  }
   BlockConv conv = a.conv();
   conv.base = conv.base.first(15);
   EXPECT_THROW(run(conv, y), Error);
@@ -134,8 +138,6 @@ TEST_P(BlockConvTest, RejectsShapesThatDoNotFit) {
   EXPECT_THROW(run(conv, y), Error);
   conv = a.conv(), conv.requests.first_row = nullptr;
   EXPECT_THROW(run(conv, y), Error);
-  const std::vector<float> w(8);
-  EXPECT_THROW(ops().add_conv_rms_norm(stream(), a.x, a.x, a.conv(), w, 1e-6f, y), Error);
   EXPECT_THROW(ops().add_conv_rms_norm(stream(), narrow, a.x, a.conv(), w, 1e-6f, y), Error);
 }
 
