@@ -18,4 +18,11 @@ inline const std::vector<Backend>& backends() {
   return all;
 }
 
+// The CPU with its fastest table, and the GPU.
+inline std::vector<const Backend*> main_backends() {
+  std::vector<const Backend*> b = {&cpu_backend()};
+  if (const Backend* cuda = cuda_backend()) b.push_back(cuda);
+  return b;
+}
+
 }  // namespace quire

@@ -61,8 +61,8 @@ struct Options {
   Precision precision = Precision::bf16;  // f32 is for comparing with a reference: slower
   int threads = 0;                        // CPU threads; 0: one for each core
   double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
-  std::string
-      draft{};  // directory of a DFlash drafter for the model; empty: no drafts. Drafts change no text
+  int requests = 0;       // at a time, further ones wait: at most 64; 0: 32 on a GPU, 4 on a CPU
+  std::string draft{};    // directory of a DFlash or DFlash2 drafter; empty: no drafts. Drafts change no text
   std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.
   std::function<void(std::size_t done, std::size_t total)> on_load{};
@@ -107,9 +107,10 @@ struct Request {
   std::function<bool(std::string_view)> on_text;
 };
 
-// Seconds of each phase of one request.
+// Seconds of each phase of one request: `queue` until it was admitted; from then on others run at the same
+// time.
 struct Timings {
-  double preprocess = 0, vision = 0, prefill = 0, decode = 0;
+  double preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0;
 };
 
 struct Result {
@@ -130,7 +131,8 @@ struct Result {
   }
 };
 
-// A loaded model. One request at a time; calls from several threads wait for each other.
+// A loaded model. Calls from several threads run together, up to Options::requests at a time, in the order in
+// which they came; none changes the text of another.
 class Engine {
  public:
   explicit Engine(const Options& options);
@@ -139,6 +141,9 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
 
   Result generate(const Request& request);
+
+  // How many requests run at a time.
+  int requests() const;
 
   // Tokens that fit, prompt and output together: of the model, or of the memory it was given.
   int context_length() const;

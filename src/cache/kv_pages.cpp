@@ -16,7 +16,8 @@ KvPool::KvPool(const Backend& backend, Stream& stream, const Shape& shape)
       shape_(shape),
       rows_(backend, shape.page_bytes() * static_cast<std::size_t>(shape.pages)),
       table_(backend, static_cast<std::size_t>(shape.slots * shape.pages_per_slot) * sizeof(std::int32_t)),
-      held_(static_cast<std::size_t>(shape.slots)) {
+      held_(static_cast<std::size_t>(shape.slots)),
+      uploader_(backend) {
   const std::vector<std::int32_t> none(static_cast<std::size_t>(shape.slots * shape.pages_per_slot), -1);
   backend.upload(stream, table_.data(), none.data(), table_.size());
   for (std::int32_t page = shape.pages; page-- > 0;) free_.push_back(page);
@@ -34,10 +35,40 @@ void KvPool::hold(Stream& stream, int slot, std::int64_t tokens) {
   held.assign(free_.end() - pages, free_.end());
   free_.resize(free_.size() - static_cast<std::size_t>(pages));
   std::reverse(held.begin(), held.end());  // in rising order, as long as nobody has mixed them
-  std::vector<std::int32_t> row = held;
+  send_table(stream, slot);
+}
+
+bool KvPool::grow(Stream& stream, int slot, std::int64_t tokens) {
+  std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
+  const std::int32_t pages = pages_for(tokens), more = pages - static_cast<std::int32_t>(held.size());
+  if (more <= 0) return true;
+  if (pages > shape_.pages_per_slot || more > free_pages()) return false;
+  held.insert(held.end(), free_.rbegin(), free_.rbegin() + more);
+  free_.resize(free_.size() - static_cast<std::size_t>(more));
+  send_table(stream, slot);
+  return true;
+}
+
+void KvPool::send_table(Stream& stream, int slot) {
+  std::vector<std::int32_t> row = held_[static_cast<std::size_t>(slot)];
   row.resize(static_cast<std::size_t>(shape_.pages_per_slot), -1);
-  backend_.upload(stream, table_.as<std::int32_t>() + slot * shape_.pages_per_slot, row.data(),
-                  row.size() * sizeof(std::int32_t));
+  uploader_.send(stream, table_.as<std::int32_t>() + slot * shape_.pages_per_slot, row.data(),
+                 row.size() * sizeof(std::int32_t));
+}
+
+std::vector<std::span<std::byte>> KvPool::regions(int slot) const {
+  std::vector<std::span<std::byte>> regions;
+  const auto add = [&](const Rows& rows, std::int32_t page) {
+    const auto bytes = static_cast<std::size_t>(kPageSize * rows.cols * size_of(rows.format));
+    regions.emplace_back(static_cast<std::byte*>(rows.data) + static_cast<std::size_t>(page) * bytes, bytes);
+  };
+  const auto add_layer = [&](const KvPages& layer) {
+    for (const std::int32_t page : held_[static_cast<std::size_t>(slot)])
+      add(layer.k, page), add(layer.v, page);
+  };
+  for (int l = 0; l < shape_.layers; ++l) add_layer(layer(l));
+  for (int l = 0; l < shape_.draft_layers; ++l) add_layer(draft_layer(l));
+  return regions;
 }
 
 void KvPool::release(int slot) {

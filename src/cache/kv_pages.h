@@ -2,9 +2,11 @@
 // table that says which slot holds which.
 #pragma once
 
+#include <algorithm>
+#include <span>
 #include <vector>
 
-#include "backend/backend.h"
+#include "backend/uploader.h"
 
 namespace quire {
 
@@ -37,7 +39,18 @@ class KvPool {
   // Gives a slot pages for `tokens` tokens, in place of those it had. Throws Error{out_of_memory} with the
   // numbers when there are too few free ones.
   void hold(Stream& stream, int slot, std::int64_t tokens);
+  // More pages for a slot, so that there is room for `tokens` tokens in all. False: too few are free.
+  bool grow(Stream& stream, int slot, std::int64_t tokens);
+  // Whether `hold` would find enough pages in a slot that has none.
+  bool fits(std::int64_t tokens) const {
+    return pages_for(tokens) <= std::min(shape_.pages_per_slot, free_pages());
+  }
   void release(int slot);
+  std::int64_t held_tokens(int slot) const {
+    return kPageSize * std::ssize(held_[static_cast<std::size_t>(slot)]);
+  }
+  // All that a slot holds, in every layer, in an order that depends on its tokens alone.
+  std::vector<std::span<std::byte>> regions(int slot) const;
   // The row of token `index` of a slot's sequence.
   std::int32_t row(int slot, std::int64_t index) const;
 
@@ -48,11 +61,13 @@ class KvPool {
   const Backend& backend_;
   Shape shape_;
   KvPages pages(std::int64_t first_byte, std::int64_t cols) const;
+  void send_table(Stream& stream, int slot);
 
   Memory rows_;   // [layers][k, v][pages * kPageSize, cols], then the same of the drafter
   Memory table_;  // [slots, pages_per_slot], -1: none
   std::vector<std::vector<std::int32_t>> held_;  // of each slot
   std::vector<std::int32_t> free_;
+  Uploader uploader_;
 };
 
 }  // namespace quire

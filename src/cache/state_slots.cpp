@@ -43,7 +43,8 @@ StateSlots::StateSlots(const Backend& backend, Stream& stream, const Shape& shap
     : backend_(backend),
       shape_(shape),
       layers_(backend, layout().end * static_cast<std::size_t>(shape.layers)),
-      cursor_memory_(backend, static_cast<std::size_t>(kCursors * shape.slots) * sizeof(std::int32_t)) {
+      cursor_memory_(backend, static_cast<std::size_t>(kCursors * shape.slots) * sizeof(std::int32_t)),
+      uploader_(backend) {
   backend.clear(stream, layers_.data(), layers_.size());
   backend.clear(stream, cursor_memory_.data(), cursor_memory_.size());
   const auto cursor = [&](int i) { return cursor_memory_.as<std::int32_t>() + i * shape.slots; };
@@ -81,6 +82,26 @@ Rows StateSlots::prompt_conv(int layer, int slot) const {
   return this->layer(layer).conv.slice_rows(std::int64_t{slot} * gdn_conv_rows(shape_.taps), shape_.taps - 1);
 }
 
+std::vector<std::span<std::byte>> StateSlots::regions(int slot) const {
+  std::vector<std::span<std::byte>> regions;
+  const auto add = [&](const Rows& rows, std::int64_t per_slot) {
+    const auto bytes = static_cast<std::size_t>(per_slot * rows.cols * size_of(rows.format));
+    regions.emplace_back(static_cast<std::byte*>(rows.data) + static_cast<std::size_t>(slot) * bytes, bytes);
+  };
+  for (int l = 0; l < shape_.layers; ++l) {
+    regions.push_back(std::as_writable_bytes(state(l, slot)));
+    const GdnSlots slots = layer(l);
+    add(slots.conv, gdn_conv_rows(shape_.taps));
+    add(slots.ring_k, kGdnRing);
+    add(slots.ring_u, kGdnRing);
+    add(slots.ring_g, kGdnRing);
+  }
+  for (int i = 0; i < kCursors; ++i)
+    regions.push_back(
+        std::as_writable_bytes(std::span(cursor_memory_.as<std::int32_t>() + i * shape_.slots + slot, 1)));
+  return regions;
+}
+
 void StateSlots::clear(Stream& stream, int slot) {
   for (int l = 0; l < shape_.layers; ++l) {
     const std::span<float> checkpoint = state(l, slot);
@@ -92,7 +113,7 @@ void StateSlots::clear(Stream& stream, int slot) {
 
 void StateSlots::end_prompt(Stream& stream, int slot, std::int32_t length, std::int32_t delta) {
   const auto set = [&](std::int32_t* cursor, std::int32_t value) {
-    backend_.upload(stream, cursor + slot, &value, sizeof(value));
+    uploader_.send(stream, cursor + slot, &value, sizeof(value));
   };
   set(cursors_.length, length);
   set(cursors_.generated, 0);

@@ -3,7 +3,10 @@
 // stands.
 #pragma once
 
-#include "backend/backend.h"
+#include <span>
+#include <vector>
+
+#include "backend/uploader.h"
 
 namespace quire {
 
@@ -30,6 +33,9 @@ class StateSlots {
   Rows prompt_conv(int layer, int slot) const;
   const Cursors& cursors() const { return cursors_; }
 
+  // All that a slot holds, in every layer, and its cursors.
+  std::vector<std::span<std::byte>> regions(int slot) const;
+
   // A sequence begins: states and inputs are zero.
   void clear(Stream& stream, int slot);
   // Its prompt of `length` tokens is in the caches; generated tokens have rotary position index + delta.
@@ -44,6 +50,7 @@ class StateSlots {
   Memory layers_;
   Memory cursor_memory_;  // [6, slots]
   Cursors cursors_;
+  Uploader uploader_;
 };
 
 }  // namespace quire

@@ -37,11 +37,13 @@ struct BenchArguments {
 struct BenchDrafter {
   BenchDrafter(const std::string& draft, const TextConfig& target, const Backend& backend, Stream& stream)
       : config(draft == kPublished ? published_drafter(target)
+               : draft == kDFlash2 ? published_dflash2(target)
                                    : DrafterConfig::from_directory(draft, target)),
-        checkpoint(draft == kPublished ? DrafterCheckpoint(ModelWeights::Random{1}, config, backend, stream)
-                                       : DrafterCheckpoint(draft, config, backend, stream)) {}
+        checkpoint(draft == kPublished || draft == kDFlash2
+                       ? DrafterCheckpoint(ModelWeights::Random{1}, config, backend, stream)
+                       : DrafterCheckpoint(draft, config, backend, stream)) {}
 
-  static constexpr std::string_view kPublished = "published";
+  static constexpr std::string_view kPublished = "published", kDFlash2 = "published-dflash2";
   DrafterConfig config;
   DrafterCheckpoint checkpoint;
   Decoder::DraftModel model{config, checkpoint.weights};
@@ -99,9 +101,11 @@ struct Bench {
       add(weights.text.lm_head);
       const DrafterWeights& w = drafter->checkpoint.weights;
       add(w.fc);
+      add(w.candidate_selector.hidden_projection);
       for (const DrafterLayerWeights& l : w.layers) {
         for (const Weight* m : {&l.q_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) add(*m);
         for (const Weight* m : {&l.k_proj, &l.v_proj}) add(*m), add(*m);  // of blocks, then of the context
+        add(l.attention_conv.kernel_projection), add(l.mlp_conv.kernel_projection);
       }
     }
     const StateSlots::Shape states = state_shape(config.text, Format::bf16);
@@ -365,7 +369,8 @@ int bench_command(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 16));
   app.add_option("--draft", a.draft,
-                 "A drafter's directory, or \"published\": random weights, the dimensions of a published one")
+                 "A drafter's directory, or \"published\" or \"published-dflash2\": random weights, the "
+                 "dimensions of a published one")
       ->type_name("DIR");
   app.add_option("--accept", a.accept, "Assume that so many tokens of each window count")
       ->check(CLI::Range(1, 16));

@@ -28,6 +28,7 @@ struct ParseArguments {
   Request request;
   double dpi = 0;
   int threads = 0;
+  int parallel = 0;
   bool timings = false;
   bool quiet = false;
 };
@@ -99,6 +100,10 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->check(CLI::Range(0, 1024))
       ->capture_default_str()
       ->type_name("N");
+  app.add_option("--parallel", a.parallel, "Pages read at the same time; 0: 32 on a GPU, 4 on a CPU")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str()
+      ->type_name("N");
   app.add_option("--format", a.format, "md: Markdown; json: records with the text in them")
       ->check(CLI::IsMember({"md", "json"}))
       ->capture_default_str()
@@ -108,7 +113,7 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->capture_default_str()
       ->type_name("T");
   app.add_option("--draft", a.draft,
-                 "Directory of a DFlash drafter for the model: faster, and the same text");
+                 "Directory of a DFlash or DFlash2 drafter for the model: faster, and the same text");
   app.add_option("--switch", a.switches, "Optimizations by name, to measure them: graphs=off, ...")
       ->type_name("LIST");
   app.add_flag("--timings", a.timings, "Say where the time goes, for each page and in all");
@@ -172,10 +177,12 @@ int run(const ParseArguments& a) {
                  .precision = a.dtype == "f32" ? Precision::f32 : Precision::bf16,
                  .threads = a.threads,
                  .gpu_memory = a.gpu_memory,
+                 .requests = a.parallel,
                  .draft = a.draft,
                  .switches = a.switches,
                  .on_load = [&](std::size_t done, std::size_t total) { progress.loading(done, total); }});
   if (a.timings) progress.note(engine.device_text());
+  job.parallel = engine.requests();
 
   const ParseTotals totals = parse(
       job, [&](const Request& request) { return engine.generate(request); }, write_to_stdout, progress,

@@ -1,7 +1,12 @@
 #include "doc/parse.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <future>
 #include <map>
+#include <memory>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -75,6 +80,7 @@ void record_result(const Result& result, const Listener& listener, PageRecord& r
   record.draft_steps = result.draft_steps;
   record.draft_tokens = result.draft_tokens;
   record.seconds.preprocess = result.seconds.preprocess;
+  record.seconds.queue = result.seconds.queue;
   record.seconds.vision = result.seconds.vision;
   record.seconds.prefill = result.seconds.prefill;
   record.seconds.decode = result.seconds.decode;
@@ -120,9 +126,10 @@ void remove_page_records(const fs::path& folder) {
 // One line of --timings.
 std::string timings_line(std::string_view label, const PageSeconds& seconds, std::int64_t tokens) {
   return fmt::format(
-      "{}: decode image {:.1f} ms, preprocess {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, "
+      "{}: decode image {:.1f} ms, preprocess {:.1f} ms, queue {:.1f} ms, vision {:.1f} ms, prefill {:.1f} "
+      "ms, "
       "decode {:.1f} ms ({} tokens, {:.1f} tokens/s)",
-      label, 1e3 * seconds.decode_image, 1e3 * seconds.preprocess, 1e3 * seconds.vision,
+      label, 1e3 * seconds.decode_image, 1e3 * seconds.preprocess, 1e3 * seconds.queue, 1e3 * seconds.vision,
       1e3 * seconds.prefill, 1e3 * seconds.decode, tokens,
       seconds.decode > 0 ? static_cast<double>(tokens) / seconds.decode : 0);
 }
@@ -139,18 +146,19 @@ class Run {
         names_(output_names(job.inputs)),
         stream_(job.inputs, job.pages) {}
 
+  ~Run() { abandoned_ = true; }  // when output cannot be written
+
   ParseTotals run() {
-    while (std::optional<Page> page = stream_.next(stop_)) {
-      if (document_.pages.empty()) begin_document(*page);
-      std::optional<PageRecord> record = parse_page(*page);
-      if (!record) {
-        if (to_files()) ::rmdir(page_folder(page->input).c_str());  // when it still waits for a first page
+    for (bool more = true; more || !in_hand_.empty();) {
+      if (more && std::ssize(in_hand_) < job_.parallel && !first_is_done()) {
+        std::optional<Page> page = stream_.next(stop_);
+        more = page.has_value();
+        if (more) begin_page(std::move(*page));
+      } else if (!finish_first()) {
         break;
       }
-      finish_page(*page, std::move(*record));
-      if (static_cast<int>(document_.pages.size()) == page->pages || page->number == 0)
-        finish_document(page->input);
     }
+    keep_what_is_done();
     totals_.interrupted = stop_.stop_requested();
     if (totals_.interrupted) tell_interruption();
     if (job_.timings && totals_.pages() > 0) progress_.note(timings_line("all pages", seconds_, tokens_));
@@ -158,6 +166,53 @@ class Run {
   }
 
  private:
+  // A page that is being read in a thread of its own; nothing when the run was stopped meanwhile.
+  struct Reading {
+    std::unique_ptr<Page> page;
+    std::future<std::optional<PageRecord>> record;
+  };
+
+  void begin_page(Page page) {
+    auto owned = std::make_unique<Page>(std::move(page));
+    auto record = std::async(std::launch::async, [this, &page = *owned] {
+      std::optional<PageRecord> r = parse_page(page);
+      page.image = {};
+      return r;
+    });
+    in_hand_.push_back({std::move(owned), std::move(record)});
+  }
+
+  bool first_is_done() const {
+    using std::chrono::seconds;
+    return !in_hand_.empty() && in_hand_.front().record.wait_for(seconds(0)) == std::future_status::ready;
+  }
+
+  // The first page in hand joins its document. False: there is none, the run was stopped.
+  bool finish_first() {
+    const std::unique_ptr<Page> page = std::move(in_hand_.front().page);
+    std::optional<PageRecord> record = in_hand_.front().record.get();
+    in_hand_.pop_front();
+    if (document_.pages.empty()) begin_document(*page);
+    if (!record) {
+      if (to_files()) ::rmdir(page_folder(page->input).c_str());  // when it still waits for a first page
+      return false;
+    }
+    finish_page(*page, std::move(*record));
+    if (static_cast<int>(document_.pages.size()) == page->pages || page->number == 0)
+      finish_document(page->input);
+    return true;
+  }
+
+  // Pages of the document in hand that were read when the run was stopped, after one that was not.
+  void keep_what_is_done() {
+    for (Reading& reading : in_hand_) {
+      const std::optional<PageRecord> record = reading.record.get();
+      if (record && to_files() && !document_.pages.empty() && reading.page->input == input_)
+        write_page_record(*reading.page, *record);
+    }
+    in_hand_.clear();
+  }
+
   bool to_files() const { return !job_.folder.empty(); }
 
   fs::path output(std::size_t input, std::string_view extension) const {
@@ -226,7 +281,7 @@ class Run {
     request.on_text = [&](std::string_view text) {
       const bool go_on = listener.push(text);
       progress_.page_running(label, listener.characters(), stream_.total());
-      return go_on && !stop_.stop_requested();
+      return go_on && !abandoned_ && !stop_.stop_requested();
     };
     progress_.page_running(label, 0, stream_.total());
     try {
@@ -244,8 +299,7 @@ class Run {
   void finish_page(const Page& page, PageRecord record) {
     const std::string label = page_label(job_.inputs[page.input], record, page.pages);
     if (to_files() && record.page > 0) {
-      write_file_atomically(page_folder(page.input) / fmt::format("{:0{}}.json", record.page, kPageDigits),
-                            page_to_json(document_, record));
+      write_page_record(page, record);
     } else if (!to_files() && job_.format == OutputFormat::markdown) {
       write((wrote_ ? "\n" : "") + page_markdown(record));
       wrote_ = true;
@@ -274,6 +328,11 @@ class Run {
                         stream_.total());
     if (job_.timings) progress_.note(timings_line(label, record.seconds, record.tokens));
     document_.pages.push_back(std::move(record));
+  }
+
+  void write_page_record(const Page& page, const PageRecord& record) const {
+    write_file_atomically(page_folder(page.input) / fmt::format("{:0{}}.json", record.page, kPageDigits),
+                          page_to_json(document_, record));
   }
 
   void finish_document(std::size_t input) {
@@ -316,6 +375,8 @@ class Run {
   std::stop_token stop_;
   std::vector<std::string> names_;
   PageStream stream_;
+  std::atomic<bool> abandoned_{false};
+  std::deque<Reading> in_hand_;  // in the order of the pages
 
   std::size_t input_ = 0;    // of document_
   DocumentRecord document_;  // in hand; its pages are empty between two documents

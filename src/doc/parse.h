@@ -24,6 +24,7 @@ struct ParseJob {
   std::filesystem::path folder;  // where NAME.md and NAME.json go; empty: `write`
   OutputFormat format = OutputFormat::markdown;
   bool timings = false;  // a line on each page, and one on all
+  int parallel = 1;      // pages that are read at the same time
   RunIdentity run;
 };
 
@@ -34,9 +35,10 @@ struct ParseTotals {
   int pages() const { return ok + truncated + blank + failed; }
 };
 
-// Runs the job. `generate` is the engine; what it throws is the failure of that page alone. `write` receives
-// what belongs on standard output, a page or a document at a time. Once `stop` is requested the page in hand
-// is given up and everything finished is on disk. Throws Error{io} only when output cannot be written.
+// Runs the job. `generate` is the engine, called from as many threads as pages are read at the same time;
+// what it throws is the failure of that page alone. `write` receives what belongs on standard output, a page
+// or a document at a time, in the order of the pages. Once `stop` is requested the pages in hand are given up
+// and everything finished is on disk. Throws Error{io} only when output cannot be written.
 ParseTotals parse(const ParseJob& job, const std::function<Result(const Request&)>& generate,
                   const std::function<void(std::string_view)>& write, Progress& progress,
                   std::stop_token stop);

@@ -16,6 +16,7 @@ double rounded(double x) {
 Json seconds_json(const PageSeconds& seconds) {
   return {{"decode_image", rounded(seconds.decode_image)},
           {"preprocess", rounded(seconds.preprocess)},
+          {"queue", rounded(seconds.queue)},
           {"vision", rounded(seconds.vision)},
           {"prefill", rounded(seconds.prefill)},
           {"decode", rounded(seconds.decode)}};
@@ -65,6 +66,7 @@ std::string dump(const Json& json, bool one_line) {
 PageSeconds& PageSeconds::operator+=(const PageSeconds& other) {
   decode_image += other.decode_image;
   preprocess += other.preprocess;
+  queue += other.queue;
   vision += other.vision;
   prefill += other.prefill;
   decode += other.decode;

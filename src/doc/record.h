@@ -13,8 +13,8 @@ namespace quire {
 inline constexpr int kRecordSchema = 1;
 
 struct PageSeconds {
-  double decode_image = 0, preprocess = 0, vision = 0, prefill = 0, decode = 0;
-  double total() const { return decode_image + preprocess + vision + prefill + decode; }
+  double decode_image = 0, preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0;
+  double total() const { return decode_image + preprocess + queue + vision + prefill + decode; }
   PageSeconds& operator+=(const PageSeconds& other);
 };
 

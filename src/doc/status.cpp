@@ -73,14 +73,19 @@ void Progress::print(const std::string& text) {
 }
 
 void Progress::problem(std::string_view message) {
-  clear();
-  print(fmt::format("quire: {}\n", one_line(message)));
+  const std::scoped_lock lock(mutex_);
+  print_line(fmt::format("quire: {}", one_line(message)));
 }
 
 void Progress::note(std::string_view message) {
   if (style_ == Style::quiet) return;
-  clear();
-  print(one_line(message) + "\n");
+  const std::scoped_lock lock(mutex_);
+  print_line(one_line(message));
+}
+
+void Progress::print_line(const std::string& line) {
+  remove_line();
+  print(line + "\n");
 }
 
 std::string Progress::counts(PageStream::Total total) const {
@@ -106,21 +111,29 @@ bool Progress::due() const {
 }
 
 void Progress::loading(std::size_t done, std::size_t total) {
+  const std::scoped_lock lock(mutex_);
   if (due()) show(fmt::format("loading the model: {} of {} MiB", done >> 20, total >> 20));
 }
 
 void Progress::page_running(std::string_view page, std::size_t characters, PageStream::Total total) {
+  const std::scoped_lock lock(mutex_);
   if (!due()) return;
   show(fmt::format("{} | {}: {} characters", counts(total), short_name(page), characters));
 }
 
 void Progress::page_done(std::string_view page, std::string_view summary, PageStream::Total total) {
+  const std::scoped_lock lock(mutex_);
   ++done_;
   if (style_ == Style::live) show(fmt::format("{} | {}: {}", counts(total), short_name(page), summary));
-  if (style_ == Style::lines) note(fmt::format("{}: {} ({})", page, summary, counts(total)));
+  if (style_ == Style::lines) print_line(one_line(fmt::format("{}: {} ({})", page, summary, counts(total))));
 }
 
 void Progress::clear() {
+  const std::scoped_lock lock(mutex_);
+  remove_line();
+}
+
+void Progress::remove_line() {
   if (!line_is_open_) return;
   print("\r\x1b[K");
   line_is_open_ = false;

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -19,8 +20,8 @@ enum class PageStatus {
 };
 std::string_view to_string(PageStatus status);
 
-// Progress on a terminal is one line that changes in place; elsewhere one line for each page. What goes wrong
-// is always told in a line of its own, "quire: FILE: message".
+// For any number of threads. Progress on a terminal is one line that changes in place; elsewhere one line for
+// each page. What goes wrong is always told in a line of its own, "quire: FILE: message".
 class Progress {
  public:
   enum class Style { quiet, lines, live };
@@ -49,15 +50,22 @@ class Progress {
   void clear();
 
   double seconds() const;
-  int pages_done() const { return done_; }
+  int pages_done() const {
+    const std::scoped_lock lock(mutex_);
+    return done_;
+  }
 
  private:
   using Clock = std::chrono::steady_clock;
+  // With mutex_ held.
   std::string counts(PageStream::Total total) const;
   bool due() const;  // the changing line may be shown again
   void show(std::string line);
+  void print_line(const std::string& line);
   void print(const std::string& text);
+  void remove_line();
 
+  mutable std::mutex mutex_;
   std::FILE* stream_;
   Style style_;
   Clock::time_point start_;

@@ -4,18 +4,13 @@
 #include <array>
 
 #include "core/error.h"
+#include "ops/sample/draw.h"
 
 namespace quire {
 namespace {
 
 // Steps are recorded for these numbers of requests; others take the next larger one.
-constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, 64};
-
-int bucket_for(int requests) {
-  const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), requests);
-  QUIRE_CHECK(it != kBuckets.end(), "{} requests in a step, at most {}", requests, kBuckets.back());
-  return *it;
-}
+constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, Decoder::kMostRequests};
 
 KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftModel* draft_model) {
   KvPool::Shape shape = kv_shape(config, format);
@@ -35,6 +30,12 @@ StateSlots::Shape states_of(const TextConfig& config, Format format, const Switc
 
 }  // namespace
 
+int Decoder::bucket(int requests) {
+  const auto it = std::lower_bound(kBuckets.begin(), kBuckets.end(), requests);
+  QUIRE_CHECK(it != kBuckets.end(), "{} requests in a step, at most {}", requests, kBuckets.back());
+  return *it;
+}
+
 Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
                  Format format, const Switches& switches, const Limits& limits, const DraftModel* draft_model)
     : config_(config),
@@ -45,23 +46,25 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       limits_(limits),
       text_(config, weights, backend, format,
             {.prompt_rows = kPrefillChunk,
-             .window_rows = std::int64_t{bucket_for(limits.slots)} * limits.window,
+             .window_rows = std::int64_t{bucket(limits.slots)} * limits.window,
              .taps = draft_model ? draft_model->config.taps : std::vector<int>()}),
       kv_shape_(kv_of(config, format, draft_model)),
-      arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket_for(limits.slots)} * limits.window),
-              bucket_for(limits.slots)),
+      arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket(limits.slots)} * limits.window),
+              bucket(limits.slots)),
       states_(backend, stream, states_of(config, format, switches, limits.slots)),
-      rows_offset_(static_cast<std::size_t>(bucket_for(limits.slots)) * sizeof(Sampled)),
+      rows_offset_(static_cast<std::size_t>(bucket(limits.slots)) * sizeof(Sampled)),
       outcome_(backend, rows_offset_ * static_cast<std::size_t>(1 + limits.window)),
       settings_(backend, static_cast<std::size_t>(limits.slots) * sizeof(SamplingSettings)),
       seen_(backend,
             static_cast<std::size_t>(limits.slots * std::int64_t{config.vocab_size}) * sizeof(std::uint16_t)),
-      drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)) {
+      drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)),
+      asked_(static_cast<std::size_t>(limits.slots)),
+      uploader_(backend) {
   QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
   if (draft_model) {
     QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}",
                 limits.window, draft_model->config.block_size);
-    const std::int64_t rows = std::int64_t{bucket_for(limits.slots)} * limits.window;
+    const std::int64_t rows = std::int64_t{bucket(limits.slots)} * limits.window;
     drafter_.emplace(draft_model->config, draft_model->weights, weights, backend, format,
                      Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});
   }
@@ -72,7 +75,13 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
                                         draft_model ? draft_model->config.mask_token_id : 0);
   backend.upload(stream, drafts_.data(), masks.data(), drafts_.size());
   for (Pending& p : results_)
-    p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event)};
+    p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event),
+         Handle(backend.new_event(), backend.delete_event)};
+}
+
+std::size_t Decoder::slot_bytes(const TextConfig& config, Format format, const Switches& switches) {
+  return states_of(config, format, switches, 1).slot_bytes() +
+         static_cast<std::size_t>(config.vocab_size) * sizeof(std::uint16_t);
 }
 
 std::size_t Decoder::token_bytes() const {
@@ -80,8 +89,8 @@ std::size_t Decoder::token_bytes() const {
 }
 
 std::size_t Decoder::fixed_bytes() const {
-  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + seen_.size() +
-         static_cast<std::size_t>(limits_.slots) * states_.shape().slot_bytes();
+  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) +
+         static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_);
 }
 
 void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
@@ -98,40 +107,82 @@ void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
 void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings) {
   kv_->hold(stream_, slot, tokens + overrun());
   states_.clear(stream_, slot);
-  backend_.upload(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
+  asked_[static_cast<std::size_t>(slot)] = settings;
+  uploader_.send(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
 }
 
-void Decoder::prefill(int slot, std::span<const std::int32_t> tokens, const MropePositions& positions,
-                      std::int32_t image_token_id, Rows features) {
+std::vector<std::span<std::byte>> Decoder::regions(int slot) const {
+  std::vector<std::span<std::byte>> regions = states_.regions(slot);
+  const std::vector<std::span<std::byte>> pages = kv_->regions(slot);
+  regions.insert(regions.end(), pages.begin(), pages.end());
+  if (has_penalties(asked_[static_cast<std::size_t>(slot)])) {
+    const auto tokens = static_cast<std::size_t>(config_.vocab_size);
+    regions.push_back(std::as_writable_bytes(
+        std::span(seen_.as<std::uint16_t>() + static_cast<std::size_t>(slot) * tokens, tokens)));
+  }
+  return regions;
+}
+
+Decoder::Saved Decoder::save(int slot) {
+  const std::vector<std::span<std::byte>> from = regions(slot);
+  std::size_t bytes = 0;
+  for (const std::span<std::byte> region : from) bytes += region.size();
+  Saved saved{Memory::staging(backend_, bytes), asked_[static_cast<std::size_t>(slot)],
+              kv_->held_tokens(slot) - overrun()};
+  std::byte* to = saved.memory.data();
+  for (const std::span<std::byte> region : from) {
+    backend_.begin_download(stream_, to, region.data(), region.size());
+    to += region.size();
+  }
+  close(slot);
+  return saved;
+}
+
+void Decoder::resume(int slot, const Saved& saved) {
+  open(slot, saved.tokens, saved.settings);
+  const std::byte* from = saved.memory.data();
+  for (const std::span<std::byte> region : regions(slot)) {
+    backend_.begin_upload(stream_, region.data(), from, region.size());
+    from += region.size();
+  }
+}
+
+std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t begin) {
+  const std::span<const std::int32_t> tokens = prompt.tokens;
+  const std::size_t end = std::min<std::size_t>(begin + kPrefillChunk, tokens.size());
+  if (begin == 0 && has_penalties(asked_[static_cast<std::size_t>(slot)])) note_prompt(slot, tokens);
+  batch_.clear();
+  std::vector<std::int32_t> image_rows;
+  for (std::size_t i = begin; i < end; ++i) {
+    if (tokens[i] == prompt.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i - begin));
+  }
+  const auto features_used =
+      std::count(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(begin), prompt.image_token_id);
+  const auto part = [&](const std::vector<std::int32_t>& axis) {
+    return std::span<const std::int32_t>(axis).subspan(begin, end - begin);
+  };
+  const MropePositions& positions = prompt.positions;
+  const Step step = arrays_.prompt(
+      stream_, *kv_, states_, slot, static_cast<std::int64_t>(begin), tokens.subspan(begin, end - begin),
+      {part(positions.t), part(positions.h), part(positions.w)},
+      prompt.features.slice_rows(features_used, static_cast<std::int64_t>(image_rows.size())), image_rows);
+  const Rows logits = text_.forward(stream_, step);
+  if (drafter_) drafter_->extend(stream_, step, text_.features());
+  if (end == tokens.size()) {
+    states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
+    backend_.record(stream_, next_result().begun.get());
+    draw(logits, step.requests, true);
+    publish(1, 1, false);
+  }
+  return end;
+}
+
+// Penalties look at what the sequence holds.
+void Decoder::note_prompt(int slot, std::span<const std::int32_t> tokens) {
   std::vector<std::uint16_t> seen(static_cast<std::size_t>(config_.vocab_size));
   for (const std::int32_t token : tokens) seen[static_cast<std::size_t>(token)] = kInPrompt;
-  backend_.upload(stream_, seen_.as<std::uint16_t>() + slot * std::int64_t{config_.vocab_size}, seen.data(),
-                  seen.size() * sizeof(std::uint16_t));
-  batch_.clear();
-  Rows logits;
-  Step step;
-  std::int64_t features_used = 0;
-  for (std::size_t begin = 0; begin < tokens.size(); begin += kPrefillChunk) {
-    const std::size_t count = std::min<std::size_t>(kPrefillChunk, tokens.size() - begin);
-    std::vector<std::int32_t> image_rows;
-    for (std::size_t i = 0; i < count; ++i) {
-      if (tokens[begin + i] == image_token_id) image_rows.push_back(static_cast<std::int32_t>(i));
-    }
-    const auto images = static_cast<std::int64_t>(image_rows.size());
-    const auto part = [&](const std::vector<std::int32_t>& axis) {
-      return std::span<const std::int32_t>(axis).subspan(begin, count);
-    };
-    step = arrays_.prompt(stream_, *kv_, states_, slot, static_cast<std::int64_t>(begin),
-                          tokens.subspan(begin, count),
-                          {part(positions.t), part(positions.h), part(positions.w)},
-                          features.slice_rows(features_used, images), image_rows);
-    logits = text_.forward(stream_, step);
-    if (drafter_) drafter_->extend(stream_, step, text_.features());
-    features_used += images;
-  }
-  states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
-  draw(logits, step.requests, true);
-  publish(1, 1);
+  uploader_.send(stream_, seen_.as<std::uint16_t>() + slot * std::int64_t{config_.vocab_size}, seen.data(),
+                 seen.size() * sizeof(std::uint16_t));
 }
 
 void Decoder::skip_prompt(int slot, std::int64_t length) {
@@ -145,9 +196,11 @@ void Decoder::step(std::span<const int> slots, int window) {
     batch_.assign(slots.begin(), slots.end());
     batch_window_ = window;
   }
-  const int requests = bucket_for(static_cast<int>(slots.size()));
+  const int requests = bucket(static_cast<int>(slots.size()));
   const StepArrays::Window w = arrays_.window(*kv_, states_, drafts(), requests, window);
   Recorded& recorded = graphs_[{requests, window}];
+  const bool usual = recorded.graph.get() || (recorded.ran && !(backend_.capture && switches_.graphs));
+  backend_.record(stream_, next_result().begun.get());
   if (backend_.capture && switches_.graphs && recorded.ran) {
     if (!recorded.graph.get())
       recorded.graph = Handle(backend_.capture(stream_, [&] { run_window(w); }), backend_.delete_graph);
@@ -156,16 +209,13 @@ void Decoder::step(std::span<const int> slots, int window) {
     run_window(w);
     recorded.ran = true;
   }
-  publish(slots.size() * static_cast<std::size_t>(window), slots.size());
+  publish(slots.size() * static_cast<std::size_t>(window), slots.size(), usual);
 }
 
 void Decoder::run_window(const StepArrays::Window& window) {
   const Step& step = window.step;
   backend_.ops->step_begin(stream_, window.begin);
-  if (drafter_ && step.requests.longest > 1) {
-    backend_.ops->place_drafts(
-        stream_, {.logits = drafter_->draft(stream_, step), .requests = step.requests, .ids = arrays_.ids()});
-  }
+  if (drafter_ && step.requests.longest > 1) drafter_->draft(stream_, step, arrays_.ids());
   draw(text_.forward(stream_, step), step.requests, false);
   if (drafter_) drafter_->extend(stream_, step, text_.features());
 }
@@ -190,11 +240,15 @@ void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
                                  .vocabulary = config_.vocab_size});
 }
 
-void Decoder::publish(std::size_t rows, std::size_t requests) {
+Decoder::Pending& Decoder::next_result() {
   QUIRE_CHECK(untaken_ < kMostUntaken, "{} results wait to be taken", untaken_);
-  Pending& p = results_[(next_ + untaken_) % kMostUntaken];
+  return results_[(next_ + untaken_) % kMostUntaken];
+}
+
+void Decoder::publish(std::size_t rows, std::size_t requests, bool usual) {
+  Pending& p = next_result();
   ++untaken_;
-  p.rows = rows, p.requests = requests;
+  p.rows = rows, p.requests = requests, p.usual = usual;
   backend_.begin_download(stream_, p.memory.data(), outcome_.data(), rows_offset_ + rows * sizeof(Sampled));
   backend_.record(stream_, p.done.get());
 }
@@ -206,7 +260,9 @@ Decoder::Result Decoder::take() {
   --untaken_;
   backend_.wait(p.done.get());
   return {.rows = {reinterpret_cast<const Sampled*>(p.memory.data() + rows_offset_), p.rows},
-          .counts = {p.memory.as<std::int32_t>(), p.requests}};
+          .counts = {p.memory.as<std::int32_t>(), p.requests},
+          .seconds = backend_.seconds_between(p.begun.get(), p.done.get()),
+          .usual = p.usual};
 }
 
 }  // namespace quire

@@ -18,8 +18,11 @@ class Decoder {
   // Prompts run in chunks cut at multiples of this many tokens, whatever else is going on (DESIGN: prefill
   // boundaries are fixed, so that bits are).
   static constexpr std::int64_t kPrefillChunk = 512;
-  // Steps whose results nobody has taken.
-  static constexpr int kMostUntaken = 2;
+  static constexpr int kMostRequests = 64;  // in one step
+  // Steps run for so many requests when there are fewer.
+  static int bucket(int requests);
+  // Results that nobody has taken.
+  static constexpr int kMostUntaken = 8;
 
   struct Limits {
     int slots = 1;   // sequences at a time
@@ -29,10 +32,19 @@ class Decoder {
     const DrafterConfig& config;
     const DrafterWeights& weights;
   };
+  // `image_token_id` tokens take the next rows of `features`, which are in the backend's memory.
+  struct Prompt {
+    std::span<const std::int32_t> tokens;
+    const MropePositions& positions;
+    std::int32_t image_token_id = 0;
+    Rows features;
+  };
   // What became of one step: its rows, request after request, and how many of each request count.
   struct Result {
     std::span<const Sampled> rows;
     std::span<const std::int32_t> counts;
+    double seconds = 0;  // that the step took
+    bool usual = false;  // it was not the first of its kind, which loads kernels and records a graph
   };
 
   // References must outlive the decoder. With a draft model, steps of windows draft their rows themselves.
@@ -45,19 +57,43 @@ class Decoder {
   // gone. Throws Error{out_of_memory}.
   void reserve(std::int64_t tokens, std::int64_t longest);
   std::int64_t reserved() const { return kv_ ? std::int64_t{kv_->shape().pages} * KvPool::kPageSize : 0; }
+  // Bytes that a slot takes, whatever its sequence's length.
+  static std::size_t slot_bytes(const TextConfig& config, Format format, const Switches& switches);
   // Bytes of keys and values a token, and of everything else that a decoder holds.
   std::size_t token_bytes() const;
   std::size_t fixed_bytes() const;
 
-  // A sequence of at most `tokens` tokens begins in `slot`; windows may reach past them. Throws
+  // A sequence begins in `slot`, with room for `tokens` tokens; windows may reach past them. Throws
   // Error{out_of_memory} with the numbers.
   void open(int slot, std::int64_t tokens, const SamplingSettings& settings);
+  // Whether there is room for that, now, and when nothing else is held.
+  bool fits(std::int64_t tokens) const { return kv_ && kv_->fits(tokens + overrun()); }
+  bool could_hold(std::int64_t tokens) const {
+    return kv_ &&
+           KvPool::pages_for(tokens + overrun()) <= std::min(kv_->shape().pages, kv_->shape().pages_per_slot);
+  }
+  // Room for `tokens` tokens in all. False: there is too little.
+  bool grow(int slot, std::int64_t tokens) { return kv_->grow(stream_, slot, tokens + overrun()); }
+
+  // A sequence leaves its slot for the host's memory, byte by byte, and comes back later, to any slot: it
+  // goes on as if nothing had been. `Saved` lives until a result of the time after `resume` has been taken.
+  struct Saved {
+    Memory memory;  // staging
+    SamplingSettings settings;
+    std::int64_t tokens = 0;  // that there was room for
+  };
+  Saved save(int slot);
+  void resume(int slot, const Saved& saved);
+  // At any time: what steps that are under way still write there comes before what a new sequence writes.
   void close(int slot) { kv_->release(slot); }
 
-  // Its prompt; `image_token_id` rows take the next rows of `features`, which are in the backend's memory.
-  // Asks for the first token, too: a result of one row.
-  void prefill(int slot, std::span<const std::int32_t> tokens, const MropePositions& positions,
-               std::int32_t image_token_id, Rows features);
+  // The chunk of its prompt that begins at token `begin`; returns where the next begins. The last one asks
+  // for the first token, too: a result of one row.
+  std::size_t prefill_chunk(int slot, const Prompt& prompt, std::size_t begin);
+  // All of it.
+  void prefill(int slot, const Prompt& prompt) {
+    for (std::size_t begin = 0; begin < prompt.tokens.size();) begin = prefill_chunk(slot, prompt, begin);
+  }
 
   // As if a prompt of `length` tokens had run that left keys, values and states of zero: for measuring.
   void skip_prompt(int slot, std::int64_t length);
@@ -83,8 +119,9 @@ class Decoder {
  private:
   struct Pending {
     Memory memory;  // staging, as outcome_
-    Handle done;
+    Handle begun, done;
     std::size_t rows = 0, requests = 0;
+    bool usual = false;
   };
 
   // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the
@@ -93,7 +130,10 @@ class Decoder {
   std::int32_t* counts() const { return outcome_.as<std::int32_t>(); }
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
-  void publish(std::size_t rows, std::size_t requests);
+  Pending& next_result();
+  std::vector<std::span<std::byte>> regions(int slot) const;
+  void publish(std::size_t rows, std::size_t requests, bool usual);
+  void note_prompt(int slot, std::span<const std::int32_t> tokens);
   void run_window(const StepArrays::Window& window);
 
   const TextConfig& config_;
@@ -111,6 +151,8 @@ class Decoder {
   std::size_t rows_offset_;  // in outcome_
   Memory outcome_;           // counts of the requests, then a Sampled for each row
   Memory settings_, seen_, drafts_;
+  std::vector<SamplingSettings> asked_;  // of each slot, as settings_
+  Uploader uploader_;
 
   std::vector<int> batch_;  // the slots, and rows of each, that arrays_ was set for
   int batch_window_ = 0;

@@ -1,16 +1,14 @@
-// quire::Engine: loads a model, and takes one request at a time from pixels to text.
+// quire::Engine: loads a model, and takes requests from pixels to text.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <mutex>
 #include <new>
 
 #include "backend/cuda.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
-#include "engine/decoder.h"
 #include "engine/prompt.h"
-#include "model/vision_model.h"
+#include "engine/scheduler.h"
 #include "text/detokenizer.h"
 #include "vision/preprocess.h"
 
@@ -21,15 +19,6 @@ using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// Runs `phase` and adds its wall time to `seconds`.
-template <typename Phase>
-auto timed(double& seconds, Phase phase) {
-  const Clock::time_point start = Clock::now();
-  auto result = phase();
-  seconds += seconds_since(start);
-  return result;
 }
 
 // The two files describe one cut of the page into patches.
@@ -100,10 +89,10 @@ struct Drafting {
   Decoder::DraftModel model{config, checkpoint.weights};
 };
 
-// Whether the choice of a token depends on the tokens before it other than through the model.
-bool has_penalties(const SamplingSettings& s) {
-  return s.repetition_penalty != 1 || s.presence_penalty != 0 || s.frequency_penalty != 0;
-}
+// Turns a GPU's host can prepare for while it runs one; a CPU does better work on less at a time.
+constexpr int kGpuRequests = 32, kCpuRequests = 4;
+// Tokens of prompts between two steps: 4 chunks of a GPU, one of a CPU.
+constexpr int kGpuPromptTokens = 2048, kCpuPromptTokens = 512;
 
 struct Engine::State {
   explicit State(const Options& options)
@@ -114,28 +103,37 @@ struct Engine::State {
         chat_template(ChatTemplate::from_directory(options.model)),
         backend(choose_backend(options.device)),
         free_before(device_bytes()),
+        switches(Switches::parse(options.switches)),
         threads(options.threads),
         stream(backend, &threads),
         weights(options.model, config, backend, stream, options.on_load),
         drafter(options.draft.empty() ? nullptr
                                       : std::make_unique<Drafting>(options.draft, config, backend, stream)),
         vision(config.vision, weights.vision, backend, format),
-        decoder(config.text, weights.text, backend, stream, format, Switches::parse(options.switches),
-                {.window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1},
-                drafter ? &drafter->model : nullptr) {
+        limits{.slots = requests_at_a_time(options),
+               .window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1,
+               .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens},
+        decoder(config.text, weights.text, backend, stream, format, switches,
+                {.slots = limits.slots, .window = limits.window}, drafter ? &drafter->model : nullptr) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
     context = config.text.max_position_embeddings;
     if (!backend.host_memory) reserve_gpu_memory(options.gpu_memory);
+    scheduler.emplace(config, vision, decoder, backend, stream, limits);
   }
 
   // Free memory of the device; 0 on a CPU.
   std::size_t device_bytes() const { return backend.host_memory ? 0 : cuda::device_facts(0).free_bytes; }
+  double memory_allowed(double limit) const;
+  double memory_left(double limit) const;
+  int requests_at_a_time(const Options& options) const;
   void reserve_gpu_memory(double limit);
   Result generate(const Request& request);
   int image_tokens(const ImageView& image) const;
-  void decode(const Request& request, Clock::time_point start, int room, int window, Result& result);
+  void begin(const Request& request, Sequence& sequence, Result& result) const;
+  void follow(const Request& request, Clock::time_point start, const std::shared_ptr<Sequence>& sequence,
+              Result& result);
 
   Format format;
   ModelConfig config;
@@ -144,36 +142,59 @@ struct Engine::State {
   ChatTemplate chat_template;
   const Backend& backend;
   std::size_t free_before;  // on the device, when nothing of the model was there
+  Switches switches;
   ThreadPool threads;
   OpenStream stream;
   ModelWeights weights;
   std::unique_ptr<Drafting> drafter;
   VisionModel vision;
+  Scheduler::Limits limits;
   Decoder decoder;
   std::int64_t context = 0;  // tokens of the longest sequence
-  std::mutex one_request;
+  std::optional<Scheduler> scheduler;
 };
 
-// Keys and values get what the limit leaves, up to the longest sequence that the model knows. Some is left
+// Bytes of the device that may be used, and those that still may.
+double Engine::State::memory_allowed(double limit) const {
+  constexpr double kShareOfFree = 0.9;
+  return limit > 0 ? limit * (1 << 30) : kShareOfFree * static_cast<double>(free_before);
+}
+double Engine::State::memory_left(double limit) const {
+  return memory_allowed(limit) - static_cast<double>(free_before - device_bytes());
+}
+
+// Their states take at most a quarter of a GPU's memory, unless so many were asked for.
+int Engine::State::requests_at_a_time(const Options& options) const {
+  constexpr double kShareOfStates = 0.25;
+  if (options.requests < 0 || options.requests > Decoder::kMostRequests)
+    fail(ErrorCode::invalid_input, "requests is {}; expected 1 to {}, or 0 for the usual number",
+         options.requests, Decoder::kMostRequests);
+  if (options.requests > 0) return options.requests;
+  if (backend.host_memory) return kCpuRequests;
+  const auto slot = static_cast<double>(Decoder::slot_bytes(config.text, format, switches));
+  return static_cast<int>(
+      std::clamp(kShareOfStates * memory_left(options.gpu_memory) / slot, 1.0, double{kGpuRequests}));
+}
+
+// Keys and values get what the limit leaves, up to the longest sequences that the model knows. Some is left
 // for the activations of the vision encoder, which grow with the page.
 void Engine::State::reserve_gpu_memory(double limit) {
-  constexpr double kShareOfFree = 0.9, kVisionReserve = 1.0 * (1 << 30);
-  const double allowed = limit > 0 ? limit * (1 << 30) : kShareOfFree * static_cast<double>(free_before);
-  const double used = static_cast<double>(free_before - device_bytes());
+  constexpr double kVisionReserve = 1.0 * (1 << 30);
   const double token = static_cast<double>(decoder.token_bytes());
-  const double left = allowed - used - kVisionReserve;
-  context =
-      std::min(context, static_cast<std::int64_t>(left / token) / KvPool::kPageSize * KvPool::kPageSize);
+  const double left = memory_left(limit) - kVisionReserve;
+  const auto room = static_cast<std::int64_t>(left / token) / KvPool::kPageSize * KvPool::kPageSize;
+  const std::int64_t most = limits.slots * context;
+  context = std::min(context, room);
   if (context < KvPool::kPageSize) {
     fail(ErrorCode::out_of_memory,
          "the GPU's memory does not hold the model: {} may be used ({} are free), weights take {}, "
          "activations and state "
          "{}, pages to come {}; nothing is left for keys and values. Allow more, free some, or use the CPU",
-         gibibytes(allowed), gibibytes(static_cast<double>(free_before)),
+         gibibytes(memory_allowed(limit)), gibibytes(static_cast<double>(free_before)),
          gibibytes(static_cast<double>(weights.memory_bytes())),
          gibibytes(static_cast<double>(decoder.fixed_bytes())), gibibytes(kVisionReserve));
   }
-  decoder.reserve(context, context);
+  decoder.reserve(std::min(room, most), context);
 }
 
 // Positions of the prompt that a picture takes. Known from its size, before any memory is taken.
@@ -191,65 +212,66 @@ int Engine::State::image_tokens(const ImageView& image) const {
 
 Result Engine::State::generate(const Request& request) {
   const Clock::time_point start = Clock::now();
+  Result result;
+  const auto sequence = std::make_shared<Sequence>();
+  begin(request, *sequence, result);
+  scheduler->submit(sequence);
+  try {
+    follow(request, start, sequence, result);
+  } catch (...) {
+    scheduler->cancel(sequence);
+    throw;
+  }
+  scheduler->cancel(sequence);  // the text may be enough before the tokens end
+  return result;
+}
+
+// What there is to know of a request before any memory is taken.
+void Engine::State::begin(const Request& request, Sequence& sequence, Result& result) const {
   if (request.max_tokens < 1) {
     fail(ErrorCode::invalid_input, "max_tokens is {}; at least 1 is needed", request.max_tokens);
   }
-  Result result;
   result.image_tokens = image_tokens(request.image);
-  const std::vector<TokenId> prompt = build_prompt(chat_template, tokenizer, config, request.prompt,
-                                                   request.enable_thinking, result.image_tokens);
-  result.prompt_tokens = static_cast<int>(prompt.size());
+  sequence.prompt = build_prompt(chat_template, tokenizer, config, request.prompt, request.enable_thinking,
+                                 result.image_tokens);
+  result.prompt_tokens = static_cast<int>(sequence.prompt.size());
   const int room = static_cast<int>(context) - result.prompt_tokens;
   if (room < 1) {
     fail(ErrorCode::limit_exceeded, "the prompt takes {} tokens ({} of them for the image); the {} {}",
          result.prompt_tokens, result.image_tokens,
          context == config.text.max_position_embeddings ? "model holds" : "GPU's memory holds", context);
   }
-  const SamplingSettings settings = to_settings(request.sampling);
-  const Patches patches =
-      timed(result.seconds.preprocess, [&] { return preprocess(request.image, preprocess_config); });
-  const ImageGrid grid{patches.grid_height, patches.grid_width};
-  const MropePositions positions =
-      mrope_positions(prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
-
-  const Rows features = timed(result.seconds.vision, [&] {
-    const Rows rows = vision.encode(stream, patches.rows, patches.grid_height, patches.grid_width);
-    backend.synchronize(stream);
-    return rows;
-  });
-  const int max_tokens = std::min(request.max_tokens, room);
-  const std::int64_t tokens = std::int64_t{result.prompt_tokens} + max_tokens;
-  decoder.drain();  // of a request that ended in an error
-  if (decoder.reserved() < tokens)
-    decoder.reserve(tokens, tokens);  // on a CPU, where memory is taken as it is needed
-  decoder.open(0, tokens, settings);
-  timed(result.seconds.prefill, [&] {
-    decoder.prefill(0, prompt, positions, config.image_token_id, features);
-    backend.synchronize(stream);
-    return 0;
-  });
-  const Clock::time_point decode_start = Clock::now();
-  // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
-  const int window =
-      drafter && !has_penalties(settings) ? std::min(drafter->config.block_size, kMostWindow) : 1;
-  decode(request, start, max_tokens, window, result);
-  decoder.drain();
-  decoder.close(0);
-  result.seconds.decode = seconds_since(decode_start);
-  return result;
+  sequence.most_tokens = std::min(request.max_tokens, room);
+  sequence.settings = to_settings(request.sampling);
 }
 
-// Takes the tokens in order. A GPU is asked for the next step before this one is looked at, so that it never
-// waits for the host; what it computes past the end is thrown away.
-void Engine::State::decode(const Request& request, Clock::time_point start, int room, int window,
-                           Result& result) {
-  const bool ahead = !backend.host_memory;
-  const int slot = 0;
+// From pixels to patches, then from tokens to text as they come: all in the caller's thread, while others
+// decode.
+void Engine::State::follow(const Request& request, Clock::time_point start,
+                           const std::shared_ptr<Sequence>& sequence, Result& result) {
+  std::optional<Clock::time_point> until;
+  if (request.max_seconds > 0)
+    until = start + std::chrono::duration_cast<Clock::duration>(
+                        std::chrono::duration<double>(std::min(request.max_seconds, 1e9)));
+  result.finish_reason = FinishReason::time_limit;
+  if (!sequence->wait_for_turn(until)) return;
+  const Clock::time_point turn = Clock::now();
+  sequence->patches = preprocess(request.image, preprocess_config);
+  const ImageGrid grid{sequence->patches.grid_height, sequence->patches.grid_width};
+  sequence->positions =
+      mrope_positions(sequence->prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
+  result.seconds.preprocess = seconds_since(turn);
+  scheduler->ready(sequence);
+
   Detokenizer detokenizer(tokenizer);
   double total_logprob = 0;
   const auto emit = [&](const std::string& piece) {
     result.text += piece;
     return !request.on_text || piece.empty() || request.on_text(piece);
+  };
+  const auto end = [&](FinishReason reason) {
+    result.finish_reason = reason;
+    return false;
   };
   // One token joins the text; false: it is the last.
   const auto keep = [&](const Sampled& sampled) {
@@ -261,36 +283,27 @@ void Engine::State::decode(const Request& request, Clock::time_point start, int 
     total_logprob += sampled.logprob;
     result.min_logprob = std::min<double>(result.min_logprob, sampled.logprob);
     const auto& stops = config.stop_token_ids;
-    if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
-      result.finish_reason = FinishReason::stop;
-      return false;
-    }
-    if (!emit(detokenizer.push(sampled.token))) {
-      result.finish_reason = FinishReason::cancelled;
-      return false;
-    }
-    if (static_cast<int>(result.tokens.size()) == room) {
-      result.finish_reason = FinishReason::length;
-      return false;
-    }
-    if (request.max_seconds > 0 && seconds_since(start) >= request.max_seconds) {
-      result.finish_reason = FinishReason::time_limit;
-      return false;
-    }
+    if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) return end(FinishReason::stop);
+    if (!emit(detokenizer.push(sampled.token))) return end(FinishReason::cancelled);
+    if (static_cast<int>(result.tokens.size()) == sequence->most_tokens) return end(FinishReason::length);
+    if (until && Clock::now() >= *until) return end(FinishReason::time_limit);
     return true;
   };
-  bool first = true;  // the token that the prompt gave
-  for (bool more = true; more; first = false) {
-    // Any step gives a token or more: with this many to come, the one asked for now is not the last.
-    if (ahead && static_cast<int>(result.tokens.size()) + 1 < room) decoder.step({&slot, 1}, window);
-    const Decoder::Result step = decoder.take();
-    int kept = 0;
-    while (more && kept < step.counts[0]) more = keep(step.rows[static_cast<std::size_t>(kept++)]);
-    if (more && !first && window > 1) ++result.draft_steps, result.draft_tokens += kept;
-    if (more && !ahead) decoder.step({&slot, 1}, window);
+  std::vector<Sampled> tokens = sequence->take(until);
+  const Clock::time_point first = Clock::now();
+  for (bool more = true; more && !tokens.empty();) {
+    for (std::size_t i = 0; more && i < tokens.size(); ++i) more = keep(tokens[i]);
+    if (more) tokens = sequence->take(until);
   }
   emit(detokenizer.finish());
-  result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
+
+  const Sequence::Figures figures = sequence->figures();
+  if (!result.tokens.empty()) result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
+  if (drafter) result.draft_steps = figures.steps, result.draft_tokens = figures.step_tokens;
+  result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
+  result.seconds.vision = figures.vision;
+  result.seconds.prefill = figures.prefill;
+  result.seconds.decode = seconds_since(first);
 }
 
 Engine::Engine(const Options& options) : state_(std::make_unique<State>(options)) {}
@@ -299,13 +312,16 @@ Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 
 Result Engine::generate(const Request& request) {
-  const std::scoped_lock lock(state_->one_request);
   try {
     return state_->generate(request);
   } catch (const std::bad_alloc&) {
     fail(ErrorCode::out_of_memory, "not enough memory for a picture of {}x{} pixels, {} tokens of the prompt",
          request.image.width, request.image.height, state_->image_tokens(request.image));
   }
+}
+
+int Engine::requests() const {
+  return state_->limits.slots;
 }
 
 int Engine::context_length() const {
@@ -317,11 +333,13 @@ std::string Engine::device_text() const {
   if (s.backend.host_memory)
     return fmt::format("CPU ({}), {} threads", s.backend.ops->name, s.threads.size());
   return fmt::format(
-      "{}: weights {}, activations and state {}, keys and values {} ({} tokens)", cuda::device_facts(0).name,
-      gibibytes(static_cast<double>(s.weights.memory_bytes())),
+      "{}: weights {}, activations and states {}, keys and values {} ({} tokens); {} requests at a time, of "
+      "at "
+      "most {} tokens",
+      cuda::device_facts(0).name, gibibytes(static_cast<double>(s.weights.memory_bytes())),
       gibibytes(static_cast<double>(s.decoder.fixed_bytes())),
       gibibytes(static_cast<double>(s.decoder.reserved()) * static_cast<double>(s.decoder.token_bytes())),
-      s.context);
+      s.decoder.reserved(), s.limits.slots, s.context);
 }
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "io/json.h"
+#include "ops/ops.h"
 
 namespace quire {
 namespace {
@@ -335,6 +336,19 @@ std::vector<DrafterConfig::Layer> read_drafter_layers(const Fields& f, const Fie
   return result;
 }
 
+// What DFlash2 adds; of its settings for other kinds of target those that Quire has no part for are refused.
+void read_dflash2(DrafterConfig& c, const Fields& dflash) {
+  dflash.only("input_embedding_scale", 1.0);
+  dflash.only("sample_from_anchor", false);
+  c.conv_kernel_size = dflash.integer("conv_kernel_size", 1, kMostWindow);
+  c.conv_group_size = dflash.integer("conv_group_size", 1, c.hidden_size);
+  expect_multiple(dflash, "hidden_size", c.hidden_size, "conv_group_size", c.conv_group_size);
+  c.selector_rank = dflash.integer("selector_rank", 1, kMostRank);
+  c.selector_top_k = dflash.integer("selector_top_k", 1, std::min(kMostCandidates, c.vocab_size));
+  c.output_multiplier = static_cast<float>(dflash.number_or(1, "output_multiplier", 1e-6, 1e6));
+  c.final_logit_softcapping = static_cast<float>(dflash.number_or(0, "final_logit_softcapping", 0, 1e6));
+}
+
 }  // namespace
 
 DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter, const TextConfig& target) {
@@ -343,8 +357,10 @@ DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter
   if (!json.is_object()) fail(ErrorCode::invalid_input, "{}: expected a JSON object", path.string());
   const Fields f(json, path.string() + ": ");
   const Json* architectures = f.find("architectures");
-  if (!architectures || *architectures != Json::array({"DFlashDraftModel"}))
-    f.reject("architectures", "[\"DFlashDraftModel\"], a DFlash drafter", architectures);
+  const bool dflash2 = architectures && *architectures == Json::array({"DFlash2DraftModel"});
+  if (!dflash2 && (!architectures || *architectures != Json::array({"DFlashDraftModel"})))
+    f.reject("architectures", "[\"DFlashDraftModel\"] or [\"DFlash2DraftModel\"], a DFlash drafter",
+             architectures);
   const Fields dflash = f.object("dflash_config");
   f.only("attention_bias", false);
   if (f.find("rope_scaling"))
@@ -360,7 +376,7 @@ DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter
   };
   DrafterConfig c;
   c.hidden_size = fits("hidden_size", target.hidden_size);
-  fits("vocab_size", target.vocab_size);
+  c.vocab_size = fits("vocab_size", target.vocab_size);
   if (f.find("num_target_layers")) fits("num_target_layers", target.num_hidden_layers);
   c.intermediate_size = f.integer("intermediate_size", 1, kMaxFfn);
   const int layers = f.integer("num_hidden_layers", 1, kMaxLayers);
@@ -379,6 +395,7 @@ DrafterConfig DrafterConfig::from_directory(const std::filesystem::path& drafter
   c.mask_token_id = dflash.integer("mask_token_id", 0, target.vocab_size - 1);
   c.taps = read_taps(dflash, layers, target.num_hidden_layers);
   c.layers = read_drafter_layers(f, dflash, layers);
+  if (dflash2) read_dflash2(c, dflash);
   return c;
 }
 

@@ -74,8 +74,9 @@ struct ModelConfig {
   static ModelConfig from_directory(const std::filesystem::path& model);
 };
 
-// A DFlash drafter (architectures DFlashDraftModel): guesses a block of tokens in one pass from what the
-// target model has computed of the tokens before. Embedding and head are the target's.
+// A DFlash drafter (architectures DFlashDraftModel or DFlash2DraftModel): guesses a block of tokens in one
+// pass from what the target model has computed of the tokens before. Embedding and head are the target's.
+// DFlash2 adds convolutions along the block and a candidate selector.
 struct DrafterConfig {
   int hidden_size = 0;        // D, the target's
   int intermediate_size = 0;  // F
@@ -94,7 +95,17 @@ struct DrafterConfig {
   };
   std::vector<Layer> layers;
 
+  // Of DFlash2; 0 taps: there are no convolutions, 0 candidates: there is no selector.
+  int conv_kernel_size = 0;  // W, taps
+  int conv_group_size = 0;   // channels that share what a row chooses
+  int vocab_size = 0;        // V, the target's
+  int selector_rank = 0;     // R
+  int selector_top_k = 0;    // K, candidates of a row
+  float output_multiplier = 1,
+        final_logit_softcapping = 0;  // of logits that meet other scores; 0: not capped
+
   std::int64_t kv_cols() const { return std::int64_t{num_key_value_heads} * head_dim; }
+  int conv_groups() const { return conv_kernel_size ? hidden_size / conv_group_size : 0; }
   // Throws as ModelConfig does, and Error{invalid_input} when the drafter was made for another target.
   static DrafterConfig from_directory(const std::filesystem::path& drafter, const TextConfig& target);
 };
@@ -102,7 +113,9 @@ struct DrafterConfig {
 // The dimensions of a published model, for measuring without its weights: "qwen3.5-0.8b", "-2b", "-4b", "-9b"
 // or "-27b". Throws Error{not_found} that lists them.
 ModelConfig published_shape(std::string_view name);
-// A drafter for such a model with the dimensions of the published one for Qwen3.5-4B, widths of the target's.
+// A drafter for such a model with the dimensions of the published DFlash for Qwen3.5-4B, or of the published
+// DFlash2 for a larger model, widths of the target's.
 DrafterConfig published_drafter(const TextConfig& target);
+DrafterConfig published_dflash2(const TextConfig& target);
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #include "model/drafter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -17,9 +18,10 @@ std::size_t context_bytes(const DrafterConfig& c, Format format, std::int64_t T)
 std::size_t block_bytes(const DrafterConfig& c, Format format, std::int64_t T, std::int64_t vocabulary) {
   const std::int64_t q = std::int64_t{c.num_attention_heads} * c.head_dim;
   const std::int64_t widest = std::max(3 * q + 2 * c.kv_cols(), std::int64_t{2} * c.intermediate_size);
-  const std::int64_t rows = T * (3 * c.hidden_size + widest) * size_of(format);
-  return static_cast<std::size_t>(rows + T * (c.head_dim + vocabulary) * std::int64_t{sizeof(float)}) +
-         16 * Arena::kAlignment;
+  const std::int64_t chosen = std::int64_t{2} * c.conv_kernel_size * c.conv_groups();
+  const std::int64_t rows = T * (4 * c.hidden_size + chosen + widest) * size_of(format);
+  const std::int64_t floats = T * (c.head_dim + vocabulary + c.selector_rank);
+  return static_cast<std::size_t>(rows + floats * std::int64_t{sizeof(float)}) + 16 * Arena::kAlignment;
 }
 
 }  // namespace
@@ -31,13 +33,16 @@ struct Drafter::Pass {
   Format format;
   std::int64_t T;
   std::span<float> cos{}, sin{};  // [T, E/2] of the rotary angles
+  Rows x{};                       // [T, D] the residual stream
   Rows h{}, y{};                  // [T, D] input of a sublayer, and its output
+  Rows normed{}, chosen{};  // of convolutions: the input before the first, what its rows choose for both
 
   Rows rows(std::int64_t cols) { return rows(cols, format); }
   Rows rows(std::int64_t cols, Format f) {
     std::byte* data = arena.take(static_cast<std::size_t>(T * cols * size_of(f)));
     return {.data = data, .format = f, .rows = T, .cols = cols, .stride = cols};
   }
+  BlockConv side(const DrafterConvWeights& w, int side) const;
   // Positions are plain indices in the sequence, also after an image.
   void rotary(const Ops& ops, const DrafterConfig& c) {
     const auto floats = [&] {
@@ -105,27 +110,77 @@ void Drafter::extend(Stream& stream, const Step& step, Rows features) {
   }
 }
 
-Rows Drafter::draft(Stream& stream, const Step& step) {
+Rows Drafter::draft(Stream& stream, const Step& step, std::int32_t* ids) {
   const Arena::Scope scope(arena_);
   Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
   p.rotary(ops_, config_);
-  const float eps = config_.rms_norm_eps;
-  const Rows x = p.rows(config_.hidden_size);  // the residual stream [T, D]
-  p.h = p.rows(config_.hidden_size);
-  p.y = p.rows(config_.hidden_size);
-
-  ops_.embed(stream, step.ids, target_.embed_tokens, x);
-  ops_.rms_norm(stream, x, weights_.layers.front().input_layernorm, eps, p.h);
-  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
-    attention(p, l);
-    ops_.add_rms_norm(stream, x, p.y, weights_.layers[l].post_attention_layernorm, eps, p.h);
-    mlp(p, weights_.layers[l]);
-    const bool last = l + 1 == weights_.layers.size();
-    ops_.add_rms_norm(stream, x, p.y, last ? weights_.norm : weights_.layers[l + 1].input_layernorm, eps,
-                      p.h);
+  for (Rows* rows : {&p.x, &p.h, &p.y}) *rows = p.rows(config_.hidden_size);
+  if (config_.conv_kernel_size > 0) {
+    p.normed = p.rows(config_.hidden_size);
+    p.chosen = p.rows(std::int64_t{2} * config_.conv_kernel_size * config_.conv_groups());
   }
+
+  ops_.embed(stream, step.ids, target_.embed_tokens, p.x);
+  ops_.rms_norm(stream, p.x, weights_.layers.front().input_layernorm, config_.rms_norm_eps, p.h);
+  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
+    const DrafterLayerWeights& w = weights_.layers[l];
+    convolve(p, w.attention_conv);
+    attention(p, l);
+    add(p, w.attention_conv, w.post_attention_layernorm);
+    convolve(p, w.mlp_conv);
+    mlp(p, w);
+    const bool last = l + 1 == weights_.layers.size();
+    add(p, w.mlp_conv, last ? weights_.norm : weights_.layers[l + 1].input_layernorm);
+  }
+  return place_drafts(p, ids);
+}
+
+// The convolution of one side: its base, and its part of what the rows have chosen.
+BlockConv Drafter::Pass::side(const DrafterConvWeights& w, int side) const {
+  const std::size_t base = w.base_kernel.size() / 2;
+  return {.base = w.base_kernel.subspan(static_cast<std::size_t>(side) * base, base),
+          .chosen = chosen.slice_cols(side * chosen.cols / 2, chosen.cols / 2),
+          .requests = step.requests};
+}
+
+// The input of a sublayer, normed, goes through the convolution in front of it. It also chooses the weights
+// of the one behind.
+void Drafter::convolve(Pass& p, const DrafterConvWeights& w) {
+  if (config_.conv_kernel_size == 0) return;
+  std::swap(p.h, p.normed);
+  ops_.linear(p.stream, p.normed, w.kernel_projection, {}, p.chosen);
+  ops_.block_conv(p.stream, p.normed, p.side(w, 0), p.h);
+}
+
+// x += the output of a sublayer, through the convolution behind it; then the norm of the next.
+void Drafter::add(Pass& p, const DrafterConvWeights& w, Vector norm) {
+  if (config_.conv_kernel_size == 0) {
+    ops_.add_rms_norm(p.stream, p.x, p.y, norm, config_.rms_norm_eps, p.h);
+  } else {
+    ops_.add_conv_rms_norm(p.stream, p.x, p.y, p.side(w, 1), norm, config_.rms_norm_eps, p.h);
+  }
+}
+
+Rows Drafter::place_drafts(Pass& p, std::int32_t* ids) {
   const Rows logits = p.rows(vocabulary_, Format::f32);
-  ops_.linear(stream, p.h, target_.lm_head, {}, logits);
+  if (config_.selector_top_k == 0) {
+    ops_.linear(p.stream, p.h, target_.lm_head, {}, logits);
+    ops_.place_drafts(p.stream, {.logits = logits, .requests = p.step.requests, .ids = ids});
+    return logits;
+  }
+  const CandidateSelectorWeights& w = weights_.candidate_selector;
+  const Rows projected = p.rows(config_.selector_rank, Format::f32);
+  const Projection products[] = {{&target_.lm_head, logits}, {&w.hidden_projection, projected}};
+  ops_.project(p.stream, p.h, std::span(products));
+  ops_.select_drafts(p.stream, {.logits = logits,
+                                .projected = projected,
+                                .predecessor = w.predecessor_codebook,
+                                .successor = w.successor_codebook,
+                                .candidates = config_.selector_top_k,
+                                .multiplier = config_.output_multiplier,
+                                .cap = config_.final_logit_softcapping,
+                                .requests = p.step.requests,
+                                .ids = ids});
   return logits;
 }
 

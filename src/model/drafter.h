@@ -1,5 +1,6 @@
-// A DFlash drafter: features of the target in, drafts of a block of tokens out (config.h: DrafterConfig;
-// equations: MODEL.md). Its keys and values stand in the target's pages.
+// A DFlash or DFlash2 drafter: features of the target in, drafts of a block of tokens out (config.h:
+// DrafterConfig; equations: MODEL.md). DFlash2 is DFlash with convolutions and a candidate selector: what has
+// weights, runs. Its keys and values stand in the target's pages.
 #pragma once
 
 #include "core/arena.h"
@@ -24,17 +25,21 @@ class Drafter {
   void extend(Stream& stream, const Step& step, Rows features);
 
   // Blocks: a request's first row is its newest token, the anchor, the rest are masks. Every row is guessed
-  // at once from the context before the anchor. The keys and values of a block are in the pages until
-  // `extend` replaces them. Returns logits [T, V] (f32), valid until the next call; those of anchors mean
+  // at once from the context before the anchor, and the guesses take the places of the masks in `ids`, which
+  // is the memory of step.ids. The keys and values of a block are in the pages until `extend` replaces them.
+  // Returns the logits [T, V] (f32) that were guessed from, valid until the next call; those of anchors mean
   // nothing.
-  Rows draft(Stream& stream, const Step& step);
+  Rows draft(Stream& stream, const Step& step, std::int32_t* ids);
 
   std::size_t activation_bytes() const { return memory_.size(); }
 
  private:
   struct Pass;
+  void convolve(Pass& p, const DrafterConvWeights& w);
+  void add(Pass& p, const DrafterConvWeights& w, Vector norm);
   void attention(Pass& p, std::size_t layer);
   void mlp(Pass& p, const DrafterLayerWeights& w);
+  Rows place_drafts(Pass& p, std::int32_t* ids);
 
   const DrafterConfig& config_;
   const DrafterWeights& weights_;

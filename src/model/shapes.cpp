@@ -66,4 +66,20 @@ DrafterConfig published_drafter(const TextConfig& target) {
   return c;
 }
 
+// From the config.json of the one for a model of 27B, there being none for a smaller one; its blocks are
+// of 8.
+DrafterConfig published_dflash2(const TextConfig& target) {
+  constexpr int kTaps = 5, kLayers = 5, kSlidingWindow = 2048;
+  DrafterConfig c = published_drafter(target);
+  c.taps.clear();
+  for (int i = 0; i < kTaps; ++i) c.taps.push_back(1 + i * (target.num_hidden_layers - 4) / (kTaps - 1));
+  c.layers.assign(kLayers, {.causal = false, .sliding_window = kSlidingWindow});
+  c.conv_kernel_size = 2;
+  c.conv_group_size = 16;
+  c.vocab_size = target.vocab_size;
+  c.selector_rank = 256;
+  c.selector_top_k = 16;
+  return c;
+}
+
 }  // namespace quire

@@ -7,7 +7,7 @@
 namespace quire {
 
 StepArrays::StepArrays(const Backend& backend, std::int64_t max_rows, int max_requests)
-    : backend_(backend), max_rows_(max_rows), max_requests_(max_requests) {
+    : uploader_(backend), max_rows_(max_rows), max_requests_(max_requests) {
   const std::int64_t R = max_requests, T = max_rows;
   const std::int64_t sizes[kParts] = {R + 1, R, R, R, R, T, 3 * T, T, T, T, T, T};
   begin_[0] = 0;
@@ -25,8 +25,8 @@ void StepArrays::set(Part part, std::span<const std::int32_t> values) {
 
 void StepArrays::send(Stream& stream, Part first, Part last) {
   const std::int64_t count = begin_[last + 1] - begin_[first];
-  backend_.upload(stream, part_[first], host_.data() + begin_[first],
-                  static_cast<std::size_t>(count) * sizeof(std::int32_t));
+  uploader_.send(stream, part_[first], host_.data() + begin_[first],
+                 static_cast<std::size_t>(count) * sizeof(std::int32_t));
 }
 
 Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& states, int slot,

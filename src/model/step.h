@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/uploader.h"
 #include "cache/kv_pages.h"
 #include "cache/state_slots.h"
 
@@ -91,7 +92,7 @@ class StepArrays {
   void set(Part part, std::span<const std::int32_t> values);
   void send(Stream& stream, Part first, Part last);  // everything from one part to another, as set
 
-  const Backend& backend_;
+  Uploader uploader_;
   std::int64_t max_rows_;
   int max_requests_;
   std::vector<std::int32_t> host_;  // what `memory_` is given

@@ -297,7 +297,7 @@ class RandomBinder : public Binder {
     if (name.ends_with("linear_attn.norm.weight") ||
         (name.starts_with("visual.") && name.ends_with("weight")))
       return 0.9f + 0.2f * uniform();
-    if (name.ends_with("conv1d.weight")) return 2 * uniform() - 1;
+    if (name.ends_with("conv1d.weight") || name.ends_with("base_kernel")) return 2 * uniform() - 1;
     return 0.2f * (uniform() - 0.5f);
   }
 
@@ -401,6 +401,12 @@ VisionWeights bind_vision(Binder& b, const VisionConfig& c) {
   return w;
 }
 
+DrafterConvWeights bind_drafter_conv(Binder& b, const std::string& p, const DrafterConfig& c) {
+  const std::int64_t D = c.hidden_size, W = c.conv_kernel_size;
+  return {b.vector(p + "base_kernel", {2, W, D}),
+          b.matrix(p + "kernel_projection.weight", {2 * W * c.conv_groups(), D})};
+}
+
 DrafterWeights bind_drafter(Binder& b, const DrafterConfig& c) {
   const std::int64_t D = c.hidden_size, F = c.intermediate_size, E = c.head_dim;
   const std::int64_t q = c.num_attention_heads * E, kv = c.kv_cols();
@@ -422,8 +428,17 @@ DrafterWeights bind_drafter(Binder& b, const DrafterConfig& c) {
     layer.gate_proj = b.matrix(p + "mlp.gate_proj.weight", {F, D});
     layer.up_proj = b.matrix(p + "mlp.up_proj.weight", {F, D});
     layer.down_proj = b.matrix(p + "mlp.down_proj.weight", {D, F});
+    if (c.conv_kernel_size == 0) continue;
+    layer.attention_conv = bind_drafter_conv(b, p + "attention_conv.", c);
+    layer.mlp_conv = bind_drafter_conv(b, p + "mlp_conv.", c);
   }
   w.norm = norm("norm.weight", D);
+  if (c.selector_top_k > 0) {
+    const std::string p = "candidate_selector.";
+    w.candidate_selector = {b.matrix(p + "predecessor_codebook", {c.vocab_size, c.selector_rank}),
+                            b.matrix(p + "successor_codebook", {c.vocab_size, c.selector_rank}),
+                            b.matrix(p + "hidden_projection.weight", {c.selector_rank, D})};
+  }
   return w;
 }
 

@@ -73,6 +73,12 @@ struct VisionWeights {
   Affine merger_fc1, merger_fc2;  // [merged, merged], [out_hidden, merged]
 };
 
+// The convolutions in front of attention or MLP (side 0) and behind it (side 1).
+struct DrafterConvWeights {
+  Vector base_kernel;        // [2, W, D], tap 0 meets the current row
+  Weight kernel_projection;  // [2 * W * groups, D]
+};
+
 struct DrafterLayerWeights {
   Vector input_layernorm, post_attention_layernorm;  // [D], all norms of a drafter offset from 1
   Weight q_proj;                                     // [H * E, D]
@@ -81,13 +87,20 @@ struct DrafterLayerWeights {
   Vector q_norm, k_norm;                             // [E]
   Weight gate_proj, up_proj;                         // [F, D]
   Weight down_proj;                                  // [D, F]
+  DrafterConvWeights attention_conv, mlp_conv;       // empty without convolutions
+};
+
+struct CandidateSelectorWeights {
+  Weight predecessor_codebook, successor_codebook;  // [V, R]
+  Weight hidden_projection;                         // [R, D]
 };
 
 struct DrafterWeights {
   Weight fc;           // [D, taps * D]
   Vector hidden_norm;  // [D]
   std::vector<DrafterLayerWeights> layers;
-  Vector norm;  // [D]
+  Vector norm;                                  // [D]
+  CandidateSelectorWeights candidate_selector;  // empty without
 };
 
 // How far loading is: bytes in place, of all.

@@ -2,6 +2,7 @@
 
 #include "core/error.h"
 #include "ops/attention/attention.h"
+#include "ops/block_conv/block_conv.h"
 #include "ops/conv1d/conv1d.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embed/embed.h"
@@ -11,6 +12,7 @@
 #include "ops/position_embedding/position_embedding.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
+#include "ops/select/select.h"
 #include "ops/step/step.h"
 
 namespace quire {
@@ -52,6 +54,8 @@ const Ops& reference_ops() {
       .scatter_rows = reference::scatter_rows,
       .rms_norm = reference::rms_norm,
       .add_rms_norm = reference::add_rms_norm,
+      .block_conv = reference::block_conv,
+      .add_conv_rms_norm = reference::add_conv_rms_norm,
       .swiglu = reference::swiglu,
       .rotary = reference::rotary,
       .qk_norm_rope = reference::qk_norm_rope,
@@ -65,6 +69,7 @@ const Ops& reference_ops() {
       .gated_rms_norm = reference::gated_rms_norm,
       .step_begin = reference::step_begin,
       .place_drafts = reference::place_drafts,
+      .select_drafts = reference::select_drafts,
       .commit = reference::commit,
       .sample = reference::sample,
       .add_position_embedding = reference::add_position_embedding,

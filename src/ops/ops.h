@@ -274,6 +274,29 @@ struct PlaceDrafts {
   std::int32_t* ids = nullptr;  // [T]: the rows after a request's first are written
 };
 
+// A convolution along the rows of each request, of D channels and W taps. Neighbouring channels share, in so
+// many groups, what their row chooses (ops/block_conv/block_conv.h).
+struct BlockConv {
+  std::span<const float> base;  // [W, D]: tap t meets the row t before
+  Rows chosen;                  // [T, W * groups]: what a row adds to the base
+  Requests requests;            // first_row is read
+};
+
+inline constexpr int kMostCandidates = 32;
+inline constexpr int kMostRank = 512;
+// As PlaceDrafts, with a choice: the K likeliest tokens of each row are candidates, and how well one of them
+// follows the draft of the row before counts, too (ops/select/select.h).
+struct SelectDrafts {
+  Rows logits;                    // [T, V] f32
+  Rows projected;                 // [T, R] f32: of the rows that the logits are of
+  Weight predecessor, successor;  // [V, R]
+  int candidates = 0;             // K
+  float multiplier = 1;           // of logits
+  float cap = 0;                  // of their size, softly, after that; 0: none
+  Requests requests;              // first_row is read
+  std::int32_t* ids = nullptr;    // [T]: a request's first row is read, the rows after it are written
+};
+
 // How a table lays out the state [Ek, Ev] of a head in memory.
 enum class StateOrder {
   plain,      // row-major
@@ -305,6 +328,11 @@ struct Ops {
   void (*rms_norm)(Stream&, Rows x, std::span<const float> w, float eps, Rows y);
   // x = round(x + r), in place, then y = rms_norm(x).
   void (*add_rms_norm)(Stream&, Rows x, Rows r, std::span<const float> w, float eps, Rows y);
+  // y = round(conv(x)).
+  void (*block_conv)(Stream&, Rows x, const BlockConv& conv, Rows y);
+  // x = round(x + round(conv(r))), in place, then y = rms_norm(x).
+  void (*add_conv_rms_norm)(Stream&, Rows x, Rows r, const BlockConv& conv, std::span<const float> w,
+                            float eps, Rows y);
   // y = round(round(silu(gate)) * up).
   void (*swiglu)(Stream&, Rows gate, Rows up, Rows y);
   // cos and sin of every row's angles, in double, rounded once to f32 and then to A.
@@ -345,7 +373,8 @@ struct Ops {
   // them agree with what was drawn (row i + 1 was run with the token drawn after row i) and keeps the token
   // after those.
   void (*step_begin)(Stream&, const StepBegin&);
-  void (*place_drafts)(Stream&, const PlaceDrafts&);  // ties: the lowest id
+  void (*place_drafts)(Stream&, const PlaceDrafts&);    // ties: the lowest id
+  void (*select_drafts)(Stream&, const SelectDrafts&);  // ties: the lowest id
   void (*commit)(Stream&, const Commit&);
   // One token for each row (ties: the lowest id). A row with a logit that is not a number gives a logprob
   // that is not finite.

@@ -24,6 +24,9 @@ double bytes_of(int) {
 double bytes_of(Gelu) {
   return 0;
 }
+double bytes_of(const BlockConv& x) {
+  return bytes_of(x.base) + bytes_of(x.chosen);
+}
 
 std::string shape_of(const Rows& x) {
   return fmt::format("{} x {}", x.rows, x.cols);
@@ -115,6 +118,16 @@ OpCall sample(const OpTrace&, const Sample& a) {
   return {.shape = shape_of(a.logits), .bytes = bytes_of(a.logits)};
 }
 
+// Every row after a request's first has K candidates and as many that may stand before them.
+OpCall select_drafts(const OpTrace&, const SelectDrafts& a) {
+  const double rows = static_cast<double>(a.logits.rows - a.requests.count), K = a.candidates;
+  const double rank = static_cast<double>(a.predecessor.in);
+  return {
+      .shape = fmt::format("{}, {} candidates", shape_of(a.logits), a.candidates),
+      .bytes = bytes_of(a.logits) + bytes_of(a.projected) + rows * 2 * K * rank * size_of(a.successor.format),
+      .flop = rows * 2 * K * K * rank};
+}
+
 OpCall vision_attention(const OpTrace&, const VisionAttention& a) {
   return {.shape = shape_of(a.out),
           .bytes = bytes_of(a.qkv) + bytes_of(a.out),
@@ -155,6 +168,8 @@ const Ops& traced_ops() {
       .scatter_rows = traced<"scatter_rows", &Ops::scatter_rows, scatter_rows>,
       .rms_norm = traced<"rms_norm", &Ops::rms_norm, kPass>,
       .add_rms_norm = traced<"add_rms_norm", &Ops::add_rms_norm, kPass>,
+      .block_conv = traced<"block_conv", &Ops::block_conv, kPass>,
+      .add_conv_rms_norm = traced<"add_conv_rms_norm", &Ops::add_conv_rms_norm, kPass>,
       .swiglu = traced<"swiglu", &Ops::swiglu, kPass>,
       .rotary = traced<"rotary", &Ops::rotary, rotary>,
       .qk_norm_rope = traced<"qk_norm_rope", &Ops::qk_norm_rope, qk_norm_rope>,
@@ -168,6 +183,7 @@ const Ops& traced_ops() {
       .gated_rms_norm = traced<"gated_rms_norm", &Ops::gated_rms_norm, kPass>,
       .step_begin = traced<"step_begin", &Ops::step_begin, kSmall>,
       .place_drafts = traced<"place_drafts", &Ops::place_drafts, kSmall>,
+      .select_drafts = traced<"select_drafts", &Ops::select_drafts, select_drafts>,
       .commit = traced<"commit", &Ops::commit, kSmall>,
       .sample = traced<"sample", &Ops::sample, sample>,
       .add_position_embedding = traced<"add_position_embedding", &Ops::add_position_embedding, kPass>,

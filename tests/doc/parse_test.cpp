@@ -1,9 +1,13 @@
 // The driver with a model made of a few lines: what it answers is decided by the width of the page.
 #include "doc/parse.h"
 
+#include <atomic>
+#include <thread>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/error.h"
 #include "doc/documents.h"
 #include "io/json.h"
 
@@ -349,6 +353,50 @@ TEST(OutputNames, AreNeverEqual) {
   std::string accents;
   for (int i = 0; i < 121; ++i) accents += "é";
   EXPECT_THAT(names({"x" + accents + ".png"}), ElementsAre("x" + accents.substr(0, 238)));
+}
+
+TEST_F(Parse, PagesReadTogetherStayInOrder) {
+  for (int i = 0; i < 12; ++i) add(fmt::format("{:02}.bmp", i), i == 5 ? kThrows : kGood + 40 * (12 - i));
+  job_.parallel = 4;
+  std::atomic<int> now{0}, most{0};
+  generate_ = [&](const Request& request) {
+    const int here = ++now;
+    for (int seen = most; seen < here && !most.compare_exchange_weak(seen, here);) {
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(request.image.width % 7 * 5));
+    --now;
+    return answer(request);
+  };
+  const ParseTotals totals = run();
+  EXPECT_EQ(totals.ok, 11);
+  EXPECT_EQ(totals.failed, 1);
+  EXPECT_GT(most, 1);
+  EXPECT_LE(most, 4);
+  std::size_t at = 0;
+  for (int i = 0; i < 12; ++i) {
+    const std::size_t found = out_.find(fmt::format("<!-- {:02}.bmp -->", i));
+    ASSERT_NE(found, std::string::npos) << i;
+    EXPECT_GE(found, at);
+    at = found;
+  }
+}
+
+TEST_F(Parse, AStopEndsAllPagesInHand) {
+  add_file("a.pdf", pdf(6));
+  job_.folder = folder_ / "out";
+  job_.parallel = 3;
+  std::stop_source source;
+  std::atomic<int> calls{0};
+  generate_ = [&](const Request& request) {
+    if (++calls != 2) return answer(request);
+    Result cut;  // the second page is in hand when the run is stopped
+    while (calls < 3) std::this_thread::yield();
+    source.request_stop();
+    cut.finish_reason = FinishReason::cancelled;
+    return cut;
+  };
+  EXPECT_TRUE(run(source.get_token()).interrupted);
+  EXPECT_FALSE(exists("a.json"));
 }
 
 }  // namespace

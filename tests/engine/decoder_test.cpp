@@ -44,7 +44,7 @@ class DecoderTest : public testing::TestWithParam<const Backend*> {
     positions.h = positions.w = positions.t;
     const Rows none{
         .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
-    decoder.prefill(slot, tokens, positions, config.image_token_id, none);
+    decoder.prefill(slot, {tokens, positions, config.image_token_id, none});
   }
 
   // The first `count` tokens of each sequence, all in every step.

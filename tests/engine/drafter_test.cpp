@@ -9,6 +9,7 @@
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
 #include "golden.h"
+#include "model_directory.h"
 
 namespace quire {
 namespace {
@@ -23,7 +24,8 @@ struct DrafterCase {
 
 class DrafterGolden : public testing::TestWithParam<DrafterCase> {};
 
-TEST_P(DrafterGolden, Logits) {
+// The logits of a block, and what is drafted from them.
+TEST_P(DrafterGolden, LogitsAndDrafts) {
   const auto& [backend_pointer, name, format] = GetParam();
   const Backend& backend = *backend_pointer;
   const Golden golden("tests/golden/drafter/" + name + ".safetensors");
@@ -89,7 +91,7 @@ TEST_P(DrafterGolden, Logits) {
   const StepArrays::Window window =
       arrays.window(kv, states, masks.as<std::int32_t>(), 1, static_cast<int>(block));
   backend.ops->step_begin(stream, window.begin);
-  const Rows logits = drafter.draft(stream, window.step);
+  const Rows logits = drafter.draft(stream, window.step, arrays.ids());
 
   const std::vector<float> expected = golden.floats("logits");
   std::vector<float> found(expected.size());
@@ -100,18 +102,55 @@ TEST_P(DrafterGolden, Logits) {
     difference += d * d, size += double{expected[i]} * expected[i];
   }
   EXPECT_LT(std::sqrt(difference / size), format == Format::f32 ? 1e-5 : 3e-2);
+
+  Tokens drafted(ids.size()), likeliest{ids[0]};
+  backend.download(stream, drafted.data(), arrays.ids(), drafted.size() * sizeof(drafted[0]));
+  for (std::size_t row = 50; row < found.size(); row += 50)
+    likeliest.push_back(static_cast<std::int32_t>(
+        std::ranges::max_element(found.begin() + row, found.begin() + row + 50) - found.begin() - row));
+  if (config.selector_top_k == 0) {
+    EXPECT_EQ(drafted, likeliest);
+  } else {
+    Tokens walk = golden.ints("greedy");  // with margins that rounding to bf16 leaves
+    walk.insert(walk.begin(), ids[0]);
+    EXPECT_EQ(drafted, walk);
+    EXPECT_NE(drafted, likeliest);
+  }
 }
 
 std::vector<DrafterCase> drafter_cases() {
   std::vector<DrafterCase> cases;
   for (const Backend& b : backends())
-    for (const char* name : {"full", "sliding"})
+    for (const char* name : {"full", "sliding", "dflash2"})
       for (const Format f : {Format::f32, Format::bf16}) cases.push_back({&b, name, f});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(All, DrafterGolden, testing::ValuesIn(drafter_cases()), [](const auto& c) {
   return c.param.name + (c.param.format == Format::f32 ? "_f32_" : "_bf16_") + c.param.backend->ops->name;
 });
+
+// What a drafter is made of follows from its config: weights of the other kind are named.
+TEST(DrafterWeights, FitTheConfig) {
+  const Backend& backend = cpu_backend();
+  ThreadPool threads(1);
+  OpenStream stream(backend, &threads);
+  TextConfig target;
+  target.hidden_size = 32, target.vocab_size = 50, target.num_hidden_layers = 6;
+  const std::filesystem::path folder = "tests/golden/drafter";
+  const auto error = [&](const char* config, const char* weights) {
+    return error_of([&] {
+      DrafterCheckpoint(folder / weights, DrafterConfig::from_directory(folder / config, target), backend,
+                        stream);
+    });
+  };
+  EXPECT_EQ(error("dflash2", "dflash2"), "");
+  EXPECT_THAT(error("dflash2", "full"),
+              testing::AllOf(testing::HasSubstr("11 missing"),
+                             testing::HasSubstr("attention_conv.base_kernel [2, 2, 32]")));
+  EXPECT_THAT(error("full", "dflash2"),
+              testing::AllOf(testing::HasSubstr("11 unexpected"),
+                             testing::HasSubstr("candidate_selector.successor_codebook [50, 8]")));
+}
 
 // Decoding quire-mini with a drafter of random weights, whose drafts are wrong nearly always.
 class Speculation : public testing::TestWithParam<const Backend*> {
@@ -131,6 +170,15 @@ class Speculation : public testing::TestWithParam<const Backend*> {
     draft_config.mask_token_id = 4095;
     draft_config.taps = {1, 5, 9};
     draft_config.layers.resize(2);
+  }
+
+  void make_dflash2() {
+    draft_config.conv_kernel_size = 2;
+    draft_config.conv_group_size = 16;
+    draft_config.vocab_size = config.text.vocab_size;
+    draft_config.selector_rank = 64;
+    draft_config.selector_top_k = 16;
+    draft_config.layers[0] = {.causal = false, .sliding_window = 48};
   }
 
   static Tokens prompt(int length, int seed) {
@@ -161,9 +209,9 @@ class Speculation : public testing::TestWithParam<const Backend*> {
       positions.t.resize(tokens.size());
       std::iota(positions.t.begin(), positions.t.end(), 0);
       positions.h = positions.w = positions.t;
-      decoder.prefill(
-          slot, tokens, positions, config.image_token_id,
-          {.format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size});
+      const Rows none{
+          .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
+      decoder.prefill(slot, {tokens, positions, config.image_token_id, none});
       out[static_cast<std::size_t>(slot)].push_back(decoder.take().rows[0].token);
     }
     steps = tokens_given = 0;
@@ -193,13 +241,7 @@ class Speculation : public testing::TestWithParam<const Backend*> {
   int steps = 0, tokens_given = 0;
 };
 
-// The CPU's fastest table, and the GPU.
-std::vector<const Backend*> fast_backends() {
-  std::vector<const Backend*> fast = {&cpu_backend()};
-  if (const Backend* cuda = cuda_backend()) fast.push_back(cuda);
-  return fast;
-}
-INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(fast_backends()),
+INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(main_backends()),
                          [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
 
 TEST_P(Speculation, DraftsChangeNoToken) {
@@ -210,6 +252,19 @@ TEST_P(Speculation, DraftsChangeNoToken) {
     for (const int window : cpu ? std::vector{5, 16} : std::vector{2, 5, 16})
       EXPECT_EQ(run({prompt(length, 1), prompt(length + 3, 2)}, 80, window), plain)
           << length << " " << window;
+    EXPECT_LT(tokens_given, 2 * steps);
+  }
+}
+
+TEST_P(Speculation, DraftsOfDFlash2ChangeNoToken) {
+  make_dflash2();
+  for (const int length : {1, 65, 130}) {
+    const std::vector<Tokens> prompts = {prompt(length, 1), prompt(length + 3, 2), prompt(length + 30, 3)};
+    const std::vector<Tokens> plain = run(prompts, 80, 1);
+    for (const int window : {2, 5, 16}) {
+      draft_config.layers[1].causal = window == 5;
+      EXPECT_EQ(run(prompts, 80, window), plain) << length << " " << window;
+    }
     EXPECT_LT(tokens_given, 2 * steps);
   }
 }

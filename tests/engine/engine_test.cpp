@@ -1,8 +1,10 @@
 // quire::Engine from pixels to text.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -86,7 +88,84 @@ TEST_F(EngineTest, StopsAtTheTimeLimit) {
   request.max_seconds = 1e-9;
   const Result result = engine.generate(request);
   EXPECT_EQ(result.finish_reason, FinishReason::time_limit);
-  EXPECT_EQ(result.tokens.size(), 1u);
+  EXPECT_LE(result.tokens.size(), 1u);
+}
+
+TEST_F(EngineTest, StopsAtTheTimeLimitWhileItWaits) {
+  Engine one({.model = kStamp.model, .device = Device::cpu, .requests = 1});
+  const std::vector<std::int32_t> alone = one.generate(request).tokens;
+  Request hasty = request;
+  hasty.max_seconds = 1e-6;
+  std::atomic<int> cut{0}, right{0};
+  {
+    std::vector<std::jthread> clients;
+    for (int i = 0; i < 12; ++i)
+      clients.emplace_back([&, i] {
+        const Result result = one.generate(i % 2 ? hasty : request);
+        cut += result.finish_reason == FinishReason::time_limit;
+        right += result.tokens == alone;
+      });
+  }
+  EXPECT_EQ(cut, 6);
+  EXPECT_EQ(right, 6);
+}
+
+// Requests of all kinds: alone, and together on too few slots.
+std::vector<Request> mixed_requests(const std::vector<Image>& pages) {
+  std::vector<Request> requests;
+  for (int i = 0; i < 9; ++i) {
+    const Image& page = pages[static_cast<std::size_t>(i) % pages.size()];
+    Request r;
+    r.image = {page.rgb.data(), page.width, page.height};
+    r.prompt = std::string("Read it.") + std::string(static_cast<std::size_t>(i), '!');
+    r.max_tokens = 1 + 13 * i % 60;
+    if (i % 3 == 1) r.sampling = {.temperature = 0.9, .top_p = 0.95, .seed = static_cast<std::uint64_t>(i)};
+    if (i % 4 == 3) r.sampling.repetition_penalty = 1.2;
+    requests.push_back(r);
+  }
+  return requests;
+}
+
+void expect_together_as_alone(const Options& options, const std::vector<Image>& pages) {
+  const std::vector<Request> requests = mixed_requests(pages);
+  Engine plain({.model = options.model, .device = options.device});
+  std::vector<std::vector<std::int32_t>> alone(requests.size()), together(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) alone[i] = plain.generate(requests[i]).tokens;
+  Engine engine(options);
+  {
+    std::vector<std::jthread> clients;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      clients.emplace_back([&, i] { together[i] = engine.generate(requests[i]).tokens; });
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i) EXPECT_EQ(together[i], alone[i]) << i;
+}
+
+TEST(EngineTogether, NoRequestChangesAnother) {
+  const std::vector<Image> pages = {golden_page(kGoldenCases[0]), golden_page(kGoldenCases[1])};
+  for (const int slots : {1, 3, 16})
+    expect_together_as_alone({.model = kStamp.model, .device = Device::cpu, .requests = slots}, pages);
+}
+
+TEST(EngineTogether, AnErrorEndsItsRequestAlone) {
+  const Image page = golden_page(kStamp);
+  Engine engine({.model = kStamp.model, .device = Device::cpu, .requests = 2});
+  Request good{.image = {page.rgb.data(), page.width, page.height}, .max_tokens = 24, .on_text = {}};
+  const std::vector<std::int32_t> alone = engine.generate(good).tokens;
+  Request bad = good;
+  bad.on_text = [](std::string_view) -> bool { throw Error(ErrorCode::io, "the disk is full"); };
+  std::vector<std::jthread> clients;
+  std::atomic<int> errors{0}, right{0};
+  for (int i = 0; i < 8; ++i)
+    clients.emplace_back([&, i] {
+      try {
+        right += engine.generate(i % 2 ? bad : good).tokens == alone;
+      } catch (const Error&) {
+        ++errors;
+      }
+    });
+  clients.clear();
+  EXPECT_EQ(errors, 4);
+  EXPECT_EQ(right, 4);
 }
 
 TEST_F(EngineTest, OneRequestDoesNotChangeTheNext) {

@@ -14,6 +14,7 @@
 #include "ops/linear/linear.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
+#include "ops/select/select.h"
 #include "ops/step/step.h"
 
 namespace quire::cuda {
@@ -173,6 +174,24 @@ void swiglu(Stream& s, Rows gate, Rows up, Rows y) {
   stage.finish();
 }
 
+BlockConv stage_conv(Staged& stage, const BlockConv& conv) {
+  return {stage(conv.base), stage(conv.chosen), stage(conv.requests)};
+}
+
+void block_conv(Stream& s, Rows x, const BlockConv& conv, Rows y) {
+  Staged stage(s);
+  ops()->block_conv(stage.stream, stage(x), stage_conv(stage, conv), stage(y));
+  stage.finish();
+}
+
+void add_conv_rms_norm(Stream& s, Rows x, Rows r, const BlockConv& conv, std::span<const float> w, float eps,
+                       Rows y) {
+  Staged stage(s);
+  ops()->add_conv_rms_norm(stage.stream, stage(x), stage(r), stage_conv(stage, conv), stage(w), eps,
+                           stage(y));
+  stage.finish();
+}
+
 void rotary(Stream& s, const Rotary& a) {
   check_rotary(a);
   Staged stage(s);
@@ -295,6 +314,19 @@ void place_drafts(Stream& s, const PlaceDrafts& a) {
   stage.finish();
 }
 
+void select_drafts(Stream& s, const SelectDrafts& a) {
+  check_select_drafts(a);
+  check_select_anchors(a);
+  Staged stage(s);
+  SelectDrafts d = a;
+  d.logits = stage(a.logits), d.projected = stage(a.projected);
+  d.predecessor = stage(a.predecessor), d.successor = stage(a.successor);
+  d.requests = stage(a.requests);
+  d.ids = stage(std::span(a.ids, static_cast<std::size_t>(a.logits.rows))).data();
+  ops()->select_drafts(stage.stream, d);
+  stage.finish();
+}
+
 void commit(Stream& s, const Commit& a) {
   check_commit(a);
   Staged stage(s);
@@ -321,6 +353,8 @@ constexpr Ops kOnHost = {
     .scatter_rows = scatter_rows,
     .rms_norm = on_host<&Ops::rms_norm, Rows, std::span<const float>, float, Rows>,
     .add_rms_norm = on_host<&Ops::add_rms_norm, Rows, Rows, std::span<const float>, float, Rows>,
+    .block_conv = block_conv,
+    .add_conv_rms_norm = add_conv_rms_norm,
     .swiglu = swiglu,
     .rotary = rotary,
     .qk_norm_rope = qk_norm_rope,
@@ -335,6 +369,7 @@ constexpr Ops kOnHost = {
     .gated_rms_norm = gated_rms_norm,
     .step_begin = step_begin,
     .place_drafts = place_drafts,
+    .select_drafts = select_drafts,
     .commit = commit,
     .sample = sample,
     .add_position_embedding = add_position_embedding,

@@ -1,0 +1,90 @@
+#include "engine/window_policy.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace quire {
+namespace {
+
+// What a step counts for after one more: about the last thirty say how it is.
+constexpr double kMemory = 31.0 / 32;
+// Steps that a prior stands for, and how often drafts are right when nobody has seen any.
+constexpr double kPriorSteps = 4, kFirstGuess = 0.8;
+// Of a new measurement in the mean of all.
+constexpr double kNewest = 1.0 / 8;
+
+}  // namespace
+
+void Acceptance::observe(int rows, int counted) {
+  QUIRE_CHECK(counted >= 1 && counted <= rows && rows <= kMostWindow, "{} of {} rows counted", counted, rows);
+  for (int draft = 1; draft < rows && draft <= counted; ++draft) {
+    const auto i = static_cast<std::size_t>(draft);
+    seen_[i] = seen_[i] * kMemory + 1;
+    right_[i] = right_[i] * kMemory + (draft < counted ? 1 : 0);
+  }
+}
+
+double Acceptance::right(int draft, const Acceptance* prior) const {
+  const auto i = static_cast<std::size_t>(draft);
+  // A draft that was never reached is as good as the one before it.
+  const double guess = prior       ? prior->right(draft, nullptr)
+                       : draft > 1 ? right(draft - 1, nullptr)
+                                   : kFirstGuess;
+  return (right_[i] + guess * kPriorSteps) / (seen_[i] + kPriorSteps);
+}
+
+double Acceptance::tokens(int rows, const Acceptance* prior) const {
+  double sum = 1, reached = 1;
+  for (int draft = 1; draft < rows; ++draft) {
+    reached *= right(draft, prior);
+    sum += reached;
+  }
+  return sum;
+}
+
+WindowPolicy::WindowPolicy(int most) {
+  for (int window = 1; window < most; window *= 2) windows_.push_back(window);
+  windows_.push_back(most);
+}
+
+// Seconds of a step. One that has not been measured is taken for as short as the next smaller one, so that it
+// is.
+double WindowPolicy::cost(int bucket, int window) const {
+  double seconds = 0;
+  for (const int w : windows_) {
+    const auto it = seconds_.find({bucket, w});
+    if (w <= window && it != seconds_.end()) seconds = std::max(seconds, it->second);
+  }
+  return seconds;
+}
+
+int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequences) {
+  const auto rate = [&](int window) {
+    double tokens = 0;
+    for (const Acceptance* a : sequences) tokens += a->tokens(window, &all_);
+    const double seconds = cost(bucket, window);
+    return seconds > 0 ? tokens / seconds : 0;  // 0: not even a window of 1 has been measured
+  };
+  if (rate(windows_.front()) == 0) return windows_.front();
+  const auto best = std::ranges::max_element(windows_, {}, rate);
+  // Now and then the next larger one: there is no other way to see that drafts have become better.
+  saved_ += kCuriosity * cost(bucket, *best);
+  if (best + 1 == windows_.end()) return *best;
+  const double loss = cost(bucket, best[1]) * (1 - rate(best[1]) / rate(*best));
+  if (saved_ < loss) return *best;
+  saved_ -= loss;
+  return best[1];
+}
+
+void WindowPolicy::took(int bucket, int window, double seconds) {
+  const auto [it, first] = seconds_.try_emplace({bucket, window}, seconds);
+  if (!first) it->second += kNewest * (seconds - it->second);
+}
+
+void WindowPolicy::gave(int rows, int counted, Acceptance& sequence) {
+  sequence.observe(rows, counted);
+  all_.observe(rows, counted);
+}
+
+}  // namespace quire

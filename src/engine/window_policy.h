@@ -1,0 +1,56 @@
+// How many rows a step gives each sequence. More rows are more tokens when drafts are right, and a longer
+// step: the policy takes the window that promises most tokens a second, from how often drafts were right so
+// far and from how long steps took. It knows neither machine nor model beforehand. No choice changes a token.
+#pragma once
+
+#include <array>
+#include <map>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "ops/ops.h"
+
+namespace quire {
+
+// How often the drafts of a sequence, or of all, were right: each draft of a window, given that those before
+// it were. Old steps count less and less.
+class Acceptance {
+ public:
+  // One window of `rows` rows, of which so many counted (1: no draft was right).
+  void observe(int rows, int counted);
+  // Tokens that a window of `rows` rows gives, 1 to rows. Where nothing was seen, `prior` stands.
+  double tokens(int rows, const Acceptance* prior = nullptr) const;
+
+ private:
+  double right(int draft, const Acceptance* prior) const;
+
+  // Of draft 1, 2, ...: how often it was looked at, and right.
+  std::array<double, kMostWindow> seen_{}, right_{};
+};
+
+class WindowPolicy {
+ public:
+  // Windows of 1, 2, 4, ... rows and of `most`.
+  explicit WindowPolicy(int most);
+
+  // The window for a step of these sequences. `bucket`: their number as the decoder rounds it.
+  int choose(int bucket, std::span<const Acceptance* const> sequences);
+  // What a step took.
+  void took(int bucket, int window, double seconds);
+  // What a window of one of the sequences gave.
+  void gave(int rows, int counted, Acceptance& sequence);
+
+ private:
+  // Of the time, for windows that look worse: sequences change.
+  static constexpr double kCuriosity = 0.01;
+
+  double cost(int bucket, int window) const;
+
+  std::vector<int> windows_;
+  std::map<std::pair<int, int>, double> seconds_;  // by bucket and window
+  Acceptance all_;
+  double saved_ = 0;  // seconds for windows that look worse
+};
+
+}  // namespace quire

@@ -1,0 +1,130 @@
+// The scheduler with little memory: sequences make room for each other, and none comes out different.
+#include "engine/scheduler.h"
+
+#include <numeric>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "backends.h"
+#include "core/thread_pool.h"
+
+namespace quire {
+namespace {
+
+using Tokens = std::vector<std::int32_t>;
+
+class SchedulerTest : public testing::TestWithParam<const Backend*> {
+ protected:
+  static constexpr int kPrompt = 40, kMostTokens = 300;
+
+  SchedulerTest()
+      : backend(*GetParam()),
+        config(ModelConfig::from_directory(model())),
+        threads(2),
+        stream(backend, &threads),
+        weights(model(), config, backend, stream),
+        vision(config.vision, weights.vision, backend, Format::bf16) {
+    config.stop_token_ids.clear();  // random weights would stop anywhere
+  }
+
+  // Kernels of a GPU are for the dimensions of published models.
+  const char* model() const { return backend.host_memory ? "tests/golden/tiny-a" : "models/quire-mini"; }
+
+  static std::shared_ptr<Sequence> sequence(int number) {
+    auto s = std::make_shared<Sequence>();
+    for (int i = 0; i < kPrompt + number; ++i) s->prompt.push_back((i * 37 + number * 101) % 200);
+    s->positions.t.resize(s->prompt.size());
+    std::iota(s->positions.t.begin(), s->positions.t.end(), 0);
+    s->positions.h = s->positions.w = s->positions.t;
+    s->most_tokens = kMostTokens - 20 * number;
+    if (number % 3 == 1) s->settings = {.temperature = 0.8f, .seed = 5};
+    if (number % 3 == 2) s->settings.repetition_penalty = 1.3f;
+    return s;
+  }
+
+  // Tokens of so many sequences on so many slots, with room for `room` tokens in all.
+  std::vector<Tokens> run(int sequences, int slots, std::int64_t room) {
+    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = slots});
+    decoder.reserve(room, kPrompt + kMostTokens);
+    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots});
+    std::vector<std::shared_ptr<Sequence>> all;
+    for (int i = 0; i < sequences; ++i) {
+      all.push_back(sequence(i));
+      scheduler.submit(all.back());
+      scheduler.ready(all.back());
+    }
+    std::vector<Tokens> out;
+    for (const auto& s : all) {
+      out.emplace_back();
+      for (std::vector<Sampled> more = s->take({}); !more.empty(); more = s->take({}))
+        for (const Sampled& t : more) out.back().push_back(t.token);
+    }
+    made_room = scheduler.times_made_room();
+    return out;
+  }
+
+  const Backend& backend;
+  ModelConfig config;
+  ThreadPool threads;
+  OpenStream stream;
+  ModelWeights weights;
+  VisionModel vision;
+  std::int64_t made_room = 0;
+};
+
+TEST_P(SchedulerTest, WhoMakesRoomGoesOnAsIfNothingHadBeen) {
+  const std::vector<Tokens> alone = run(6, 1, 4 * 512);
+  EXPECT_EQ(made_room, 0);
+  for (std::size_t i = 0; i < alone.size(); ++i)
+    EXPECT_EQ(std::ssize(alone[i]), kMostTokens - 20 * static_cast<int>(i));
+  EXPECT_EQ(run(6, 6, 6 * 512), alone);
+  EXPECT_EQ(made_room, 0);
+  EXPECT_EQ(run(6, 6, 1024), alone);
+  EXPECT_GT(made_room, 0);
+  EXPECT_EQ(run(6, 3, 512), alone);
+  EXPECT_GT(made_room, 0);
+}
+
+TEST_P(SchedulerTest, ThoseThatAreGivenUpLeaveRoomForTheOthers) {
+  const std::vector<Tokens> alone = run(4, 1, 4 * 512);
+  Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = 4});
+  decoder.reserve(640, kPrompt + kMostTokens);
+  Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = 4});
+  std::vector<std::shared_ptr<Sequence>> all;
+  for (int i = 0; i < 4; ++i) {
+    all.push_back(sequence(i));
+    scheduler.submit(all.back());
+    scheduler.ready(all.back());
+  }
+  all[0]->take({});
+  scheduler.cancel(all[0]);
+  scheduler.cancel(all[2]);
+  for (const std::size_t i : {1, 3}) {
+    Tokens tokens;
+    for (std::vector<Sampled> more = all[i]->take({}); !more.empty(); more = all[i]->take({}))
+      for (const Sampled& t : more) tokens.push_back(t.token);
+    EXPECT_EQ(tokens, alone[i]) << i;
+  }
+}
+
+TEST_P(SchedulerTest, ClosingEndsWhatIsUnderWay) {
+  auto running = sequence(0), waiting = sequence(1);
+  Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = 1});
+  decoder.reserve(512, kPrompt + kMostTokens);
+  {
+    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = 1});
+    for (const auto& s : {running, waiting}) {
+      scheduler.submit(s);
+      scheduler.ready(s);
+    }
+    EXPECT_FALSE(running->take({}).empty());
+  }
+  EXPECT_THROW(while (!waiting->take({}).empty()){}, Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SchedulerTest, testing::ValuesIn(main_backends()),
+                         [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
+
+}  // namespace
+}  // namespace quire

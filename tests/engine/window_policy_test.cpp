@@ -1,0 +1,124 @@
+// The policy against machines and drafts that are simulated: it must lose next to nothing where drafts do not
+// pay, and find most of the gain where they do.
+#include "engine/window_policy.h"
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace quire {
+namespace {
+
+// Seconds of a step: weights are read once, each row adds work, and below a number of rows it hides behind
+// them.
+struct Machine {
+  double base, row, hidden_rows;
+  double step(int batch, int window) const {
+    return base + row * std::max(0.0, batch * window - hidden_rows);
+  }
+};
+constexpr Machine kGpu{2.7e-3, 3e-5, 64}, kCpu{1e-3, 5e-4, 0};
+
+// How many rows of a window count when each draft is right with a probability.
+int counted(std::mt19937& r, int window, double right) {
+  int rows = 1;
+  while (rows < window && std::bernoulli_distribution(right)(r)) ++rows;
+  return rows;
+}
+
+// Tokens a second of a batch over many steps. `choose` and `learn` see what an engine sees.
+template <typename Choose, typename Learn>
+double rate(const Machine& machine, int batch, double right, Choose choose, Learn learn) {
+  std::mt19937 r(7);
+  double seconds = 0, tokens = 0;
+  for (int step = 0; step < 3000; ++step) {
+    const int window = choose();
+    const double took = machine.step(batch, window);
+    seconds += took;
+    for (int i = 0; i < batch; ++i) {
+      const int rows = counted(r, window, right);
+      tokens += rows;
+      learn(i, window, rows);
+    }
+    learn(-1, window, 0);
+  }
+  return tokens / seconds;
+}
+
+double fixed_rate(const Machine& machine, int batch, double right, int window) {
+  return rate(
+      machine, batch, right, [&] { return window; }, [](int, int, int) {});
+}
+
+double policy_rate(const Machine& machine, int batch, double right) {
+  WindowPolicy policy(16);
+  std::vector<Acceptance> sequences(static_cast<std::size_t>(batch));
+  std::vector<const Acceptance*> all;
+  for (const Acceptance& a : sequences) all.push_back(&a);
+  return rate(
+      machine, batch, right, [&] { return policy.choose(batch, all); },
+      [&](int sequence, int window, int rows) {
+        if (sequence < 0) {
+          policy.took(batch, window, machine.step(batch, window));
+        } else {
+          policy.gave(window, rows, sequences[static_cast<std::size_t>(sequence)]);
+        }
+      });
+}
+
+TEST(WindowPolicy, NeverLosesAndFindsTheGain) {
+  for (const Machine& machine : {kGpu, kCpu})
+    for (const int batch : {1, 2, 4, 8, 16, 32, 64})
+      for (const double right : {0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97}) {
+        const double plain = fixed_rate(machine, batch, right, 1);
+        double best = plain;
+        for (const int window : {2, 4, 8, 16})
+          best = std::max(best, fixed_rate(machine, batch, right, window));
+        const double found = policy_rate(machine, batch, right);
+        EXPECT_GE(found, 0.98 * plain) << batch << " " << right << " base " << machine.base;
+        EXPECT_GE(found, 0.93 * best) << batch << " " << right << " base " << machine.base;
+      }
+}
+
+TEST(WindowPolicy, NoticesThatDraftsBecomeBetter) {
+  WindowPolicy policy(16);
+  Acceptance sequence;
+  const Acceptance* all[] = {&sequence};
+  std::mt19937 r(3);
+  int window = 1;
+  const auto run = [&](double right, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      window = policy.choose(1, all);
+      policy.took(1, window, kCpu.step(1, window));
+      policy.gave(window, counted(r, window, right), sequence);
+    }
+  };
+  run(0.0, 200);
+  EXPECT_LE(window, 2);
+  run(1.0, 2000);
+  EXPECT_EQ(window, 16);
+  run(0.0, 200);
+  EXPECT_LE(window, 2);
+}
+
+TEST(WindowPolicy, BeginsWithWhatOtherSequencesShowed) {
+  WindowPolicy policy(16);
+  Acceptance old_one, new_one;
+  for (const int window : {1, 2, 4, 8, 16}) policy.took(1, window, kCpu.step(1, window));
+  for (int i = 0; i < 100; ++i) policy.gave(16, 1, old_one);
+  const Acceptance* all[] = {&new_one};
+  EXPECT_LE(policy.choose(1, all), 2);
+}
+
+TEST(Acceptance, CountsDraftsGivenThoseBeforeThem) {
+  Acceptance a;
+  for (int i = 0; i < 400; ++i) a.observe(4, i % 2 ? 4 : 1);  // half the windows right, half wrong at once
+  EXPECT_NEAR(a.tokens(2), 1.5, 0.1);
+  EXPECT_NEAR(a.tokens(4), 1 + 3 * 0.5, 0.2);
+  EXPECT_EQ(a.tokens(1), 1);
+}
+
+}  // namespace
+}  // namespace quire
