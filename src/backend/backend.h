@@ -33,7 +33,8 @@ struct Backend {
   void (*download)(Stream&, void* to, const void* from, std::size_t bytes);
   void (*begin_upload)(Stream&, void* to, const void* from, std::size_t bytes);
   void (*begin_download)(Stream&, void* to, const void* from, std::size_t bytes);
-  void (*clear)(Stream&, void* memory, std::size_t bytes);  // zeros
+  void (*copy)(Stream&, void* to, const void* from, std::size_t bytes);  // within its memory
+  void (*clear)(Stream&, void* memory, std::size_t bytes);               // zeros
   // Waits for everything asked for so far. Throws Error{device} for what went wrong.
   void (*synchronize)(Stream&);
 

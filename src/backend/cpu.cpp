@@ -76,6 +76,7 @@ Backend cpu_backend(const Ops& ops) {
       .download = copy,
       .begin_upload = copy,
       .begin_download = copy,
+      .copy = copy,
       .clear = clear,
       .synchronize = [](Stream&) {},
       .new_event = []() -> void* { return new Clock::time_point; },

@@ -59,6 +59,9 @@ void begin_upload(Stream& s, void* to, const void* from, std::size_t bytes) {
 void begin_download(Stream& s, void* to, const void* from, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle(s)), "copy from the device");
 }
+void copy(Stream& s, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle(s)), "copy on the device");
+}
 void synchronize(Stream& s) { check(cudaStreamSynchronize(handle(s)), "waiting for the device"); }
 void upload(Stream& s, void* to, const void* from, std::size_t bytes) {
   begin_upload(s, to, from, bytes);
@@ -167,6 +170,7 @@ constexpr Backend kBackend = {
     .download = download,
     .begin_upload = begin_upload,
     .begin_download = begin_download,
+    .copy = copy,
     .clear = clear,
     .synchronize = synchronize,
     .new_event = new_event,

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <new>
 
+#include <xxhash.h>
+
 #include "backend/cuda.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -67,6 +69,14 @@ SamplingSettings to_settings(const Sampling& s) {
           .seed = s.seed};
 }
 
+Sequence::Hash hash_of(const ImageView& image) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(
+      image.rgb,
+      std::size_t{3} * static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height),
+      static_cast<XXH64_hash_t>(image.width));
+  return {hash.low64, hash.high64};
+}
+
 std::string gibibytes(double bytes) {
   return fmt::format("{:.2f} GiB", bytes / (1 << 30));
 }
@@ -91,6 +101,8 @@ struct Drafting {
 
 // Turns a GPU's host can prepare for while it runs one; a CPU does better work on less at a time.
 constexpr int kGpuRequests = 32, kCpuRequests = 4;
+// Pages whose prompts are kept for another request.
+constexpr int kKeptPages = 4;
 // Tokens of prompts between two steps: 4 chunks of a GPU, one of a CPU.
 constexpr int kGpuPromptTokens = 2048, kCpuPromptTokens = 512;
 
@@ -112,9 +124,11 @@ struct Engine::State {
         vision(config.vision, weights.vision, backend, format),
         limits{.slots = requests_at_a_time(options),
                .window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1,
-               .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens},
+               .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens,
+               .places = kKeptPages},
         decoder(config.text, weights.text, backend, stream, format, switches,
-                {.slots = limits.slots, .window = limits.window}, drafter ? &drafter->model : nullptr) {
+                {.slots = limits.slots, .window = limits.window, .places = limits.places},
+                drafter ? &drafter->model : nullptr) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
@@ -260,6 +274,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
   const ImageGrid grid{sequence->patches.grid_height, sequence->patches.grid_width};
   sequence->positions =
       mrope_positions(sequence->prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
+  sequence->page = hash_of(request.image);
   result.seconds.preprocess = seconds_since(turn);
   scheduler->ready(sequence);
 
@@ -299,6 +314,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
 
   const Sequence::Figures figures = sequence->figures();
   if (!result.tokens.empty()) result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
+  result.kept_tokens = figures.kept_tokens;
   if (drafter) result.draft_steps = figures.steps, result.draft_tokens = figures.step_tokens;
   result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
   result.seconds.vision = figures.vision;

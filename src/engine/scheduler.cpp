@@ -1,6 +1,9 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <ranges>
+
+#include <xxhash.h>
 
 #include "core/error.h"
 #include "ops/sample/draw.h"
@@ -72,6 +75,7 @@ Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& de
       backend_(backend),
       stream_(stream),
       limits_(limits),
+      beginnings_(static_cast<std::size_t>(limits.places)),
       policy_(limits.window) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
@@ -197,10 +201,74 @@ bool Scheduler::admit() {
   free_slots_.pop_back();
   prompt_->admitted_ = Sequence::Clock::now();
   prompt_->order_ = ++admitted_;
+  const int place = find(beginning_of(*prompt_));
   decoder_.open(prompt_->slot_, std::min(prompt_->room(), prompt_->known() + limits_.window),
-                prompt_->settings);
+                prompt_->settings, place);
+  if (place >= 0) {
+    beginnings_[static_cast<std::size_t>(place)].used = admitted_;
+    const Decoder::Kept& kept = decoder_.kept(place);
+    prompt_->prompt_done_ = kept.tokens;
+    prompt_->features_ = kept.features, prompt_->first_feature_ = kept.first_feature;
+    prompt_->patches = {};
+    const std::scoped_lock lock(prompt_->mutex_);
+    prompt_->figures_.kept_tokens = static_cast<int>(kept.tokens);
+  }
   return true;
 }
+
+// ---- Beginnings of prompts
+
+namespace {
+
+// Where the last chunk of a prompt begins, which has the first token's logits.
+std::size_t last_chunk(const Sequence& s) {
+  constexpr auto kChunk = static_cast<std::size_t>(Decoder::kPrefillChunk);
+  return (s.prompt.size() - 1) / kChunk * kChunk;
+}
+
+}  // namespace
+
+Scheduler::Beginning Scheduler::beginning_of(const Sequence& s) const {
+  const XXH128_hash_t tokens = XXH3_128bits(s.prompt.data(), last_chunk(s) * sizeof(s.prompt[0]));
+  return {.tokens = {tokens.low64, tokens.high64}, .page = s.page, .used = admitted_};
+}
+
+// Its place; -1: none.
+int Scheduler::find(const Beginning& b) const {
+  const auto it = std::ranges::find_if(beginnings_, [&](const Beginning& other) {
+    return other.used > 0 && other.tokens == b.tokens && other.page == b.page;
+  });
+  return it == beginnings_.end() ? -1 : static_cast<int>(it - beginnings_.begin());
+}
+
+// In place of the one that was of no use for the longest time.
+void Scheduler::keep_beginning(const Sequence& s) {
+  const Beginning beginning = beginning_of(s);
+  if (beginnings_.empty() || find(beginning) >= 0) return;
+  const auto oldest = std::ranges::min_element(beginnings_, {}, &Beginning::used);
+  decoder_.keep(static_cast<int>(oldest - beginnings_.begin()), s.slot_, prompt_of(s), s.prompt_done_);
+  *oldest = beginning;
+}
+
+// False: nothing is kept.
+bool Scheduler::drop_oldest() {
+  const auto there = [](const Beginning& b) { return b.used > 0; };
+  auto kept = beginnings_ | std::views::filter(there);
+  const auto oldest = std::ranges::min_element(kept, {}, &Beginning::used);
+  if (oldest == kept.end()) return false;
+  decoder_.drop(static_cast<int>(&*oldest - beginnings_.data()));
+  *oldest = {};
+  return true;
+}
+
+// Whether there is room for a sequence, for which what is kept may have to leave.
+bool Scheduler::fits(std::int64_t tokens) {
+  while (!decoder_.fits(tokens))
+    if (!drop_oldest()) return false;
+  return true;
+}
+
+// ---- Room
 
 bool Scheduler::has_room_for(const Sequence& sequence) {
   if (!decoder_.could_hold(sequence.room())) {
@@ -208,8 +276,9 @@ bool Scheduler::has_room_for(const Sequence& sequence) {
     if (!running_.empty() || !saved_.empty()) return false;
     const std::int64_t room = (sequence.room() + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
     decoder_.reserve(limits_.slots * room, room);
+    std::ranges::fill(beginnings_, Beginning{});
   }
-  return saved_.empty() && decoder_.fits(std::min(sequence.room(), sequence.known() + kHeadway));
+  return saved_.empty() && fits(std::min(sequence.room(), sequence.known() + kHeadway));
 }
 
 // Those that made room come before those that wait.
@@ -217,7 +286,7 @@ void Scheduler::resume_saved() {
   while (!saved_.empty() && !free_slots_.empty()) {
     const Shared s = saved_.front();
     const bool alone = running_.empty() && !prompt_;
-    if (!alone && !decoder_.fits(std::min(s->room(), s->saved_->tokens + kHeadway))) return;
+    if (!fits(std::min(s->room(), s->saved_->tokens + kHeadway)) && !alone) return;
     saved_.pop_front();
     s->slot_ = free_slots_.back();
     free_slots_.pop_back();
@@ -231,7 +300,9 @@ void Scheduler::resume_saved() {
 // Pages for the next step of everyone, the first that came before the others.
 void Scheduler::make_room() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    while (!grow(running_[i]) && i + 1 < running_.size()) {
+    while (!grow(running_[i])) {
+      if (drop_oldest()) continue;
+      if (i + 1 == running_.size()) break;
       const Shared last = running_.back();
       running_.pop_back();
       last->saved_ = decoder_.save(last->slot_);
@@ -279,8 +350,12 @@ void Scheduler::run_prompts() {
 void Scheduler::run_prompt_chunk() {
   Sequence& s = *prompt_;
   if (s.prompt_done_ == 0 && !s.patches.rows.empty()) encode(s);
-  s.prompt_done_ = decoder_.prefill_chunk(
-      s.slot_, {s.prompt, s.positions, config_.image_token_id, s.features_}, s.prompt_done_);
+  s.prompt_done_ = decoder_.prefill_chunk(s.slot_, prompt_of(s), s.prompt_done_);
+  if (s.prompt_done_ == last_chunk(s)) keep_beginning(s);
+}
+
+Decoder::Prompt Scheduler::prompt_of(const Sequence& s) const {
+  return {s.prompt, s.positions, config_.image_token_id, s.features_, s.first_feature_};
 }
 
 void Scheduler::encode(Sequence& s) {
@@ -395,6 +470,8 @@ void Scheduler::fail_all(std::exception_ptr error) {
     // It is what has gone wrong already.
   }
   asked_.clear();
+  while (drop_oldest()) {
+  }
   if (prompt_) running_.push_back(std::exchange(prompt_, nullptr));
   running_.insert(running_.end(), saved_.begin(), saved_.end());
   saved_.clear();

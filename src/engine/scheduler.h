@@ -4,6 +4,9 @@
 // turns: between two steps at most `prompt_tokens` tokens of prompts run, so that a new request delays the
 // others by no more than that and the encoding of its page.
 //
+// The beginnings of the last prompts are kept, up to their last chunk: a request for the same page runs only
+// the rest, and its page is not encoded again. They leave when their pages are needed.
+//
 // One thread talks to the backend. Whoever made a request takes its tokens in a thread of its own.
 #pragma once
 
@@ -38,6 +41,11 @@ class Sequence {
   // Set before it is ready.
   MropePositions positions;
   Patches patches;  // gone once they are encoded
+  // Of all pixels: prompts of equal tokens and hashes are the same prompt.
+  struct Hash {
+    std::uint64_t low = 0, high = 0;
+    bool operator==(const Hash&) const = default;
+  } page;
 
   // Waits until it is soon to be admitted, which is when patches are wanted: few sequences hold them at a
   // time. False: `until` has passed. Throws what ended it when that was an error.
@@ -51,6 +59,7 @@ class Sequence {
     double queue = 0, vision = 0, prefill = 0;
     // Steps after the first token but the last, and the tokens they gave.
     int steps = 0, step_tokens = 0;
+    int kept_tokens = 0;  // of its prompt, which had run before
   };
   Figures figures() const;
 
@@ -78,6 +87,7 @@ class Sequence {
   std::int64_t order_ = 0;  // of admission
   std::optional<Decoder::Saved> saved_;
   Rows features_;
+  std::int64_t first_feature_ = 0;
   std::size_t prompt_done_ = 0;
   int tokens_ = 0;  // taken
   Acceptance acceptance_;
@@ -93,6 +103,7 @@ class Scheduler {
     int slots = 1;            // sequences at a time
     int window = 1;           // most rows of a sequence in one step
     int prompt_tokens = 512;  // of prompts, between two steps of others
+    int places = 0;           // beginnings of prompts that are kept, as the decoder's
   };
 
   // References must outlive it; nobody else uses decoder, vision model and stream meanwhile.
@@ -129,6 +140,11 @@ class Scheduler {
     Decoder::Saved saved;
     std::int64_t number = 0;  // of the next result
   };
+  // What is in a place of the decoder.
+  struct Beginning {
+    Sequence::Hash tokens, page;
+    std::int64_t used = 0;  // when: in admissions; 0: nothing is there
+  };
 
   void run(std::stop_token stop);
   bool wait_for_work(std::stop_token stop);
@@ -141,6 +157,12 @@ class Scheduler {
   void make_room();
   bool grow(const Shared& sequence);
   std::ptrdiff_t under_way(const Shared& sequence) const;
+  Beginning beginning_of(const Sequence& sequence) const;
+  int find(const Beginning& beginning) const;
+  void keep_beginning(const Sequence& sequence);
+  bool drop_oldest();
+  bool fits(std::int64_t tokens);
+  Decoder::Prompt prompt_of(const Sequence& sequence) const;
   void run_prompts();
   void run_prompt_chunk();
   void encode(Sequence& sequence);
@@ -170,6 +192,7 @@ class Scheduler {
   std::deque<Shared> saved_;     // those that made room, the first to resume first
   std::int64_t admitted_ = 0;
   std::atomic<std::int64_t> times_made_room_{0};
+  std::vector<Beginning> beginnings_;  // by place
   std::vector<int> free_slots_;
   WindowPolicy policy_;
   std::deque<Asked> asked_;

@@ -1,6 +1,7 @@
 // The scheduler with little memory: sequences make room for each other, and none comes out different.
 #include "engine/scheduler.h"
 
+#include <algorithm>
 #include <numeric>
 #include <thread>
 
@@ -31,13 +32,18 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
   // Kernels of a GPU are for the dimensions of published models.
   const char* model() const { return backend.host_memory ? "tests/golden/tiny-a" : "models/quire-mini"; }
 
-  static std::shared_ptr<Sequence> sequence(int number) {
+  static std::shared_ptr<Sequence> sequence(int length, int content) {
     auto s = std::make_shared<Sequence>();
-    for (int i = 0; i < kPrompt + number; ++i) s->prompt.push_back((i * 37 + number * 101) % 200);
+    for (int i = 0; i < length; ++i) s->prompt.push_back((i * 37 + content * 101) % 200);
     s->positions.t.resize(s->prompt.size());
     std::iota(s->positions.t.begin(), s->positions.t.end(), 0);
     s->positions.h = s->positions.w = s->positions.t;
-    s->most_tokens = kMostTokens - 20 * number;
+    s->most_tokens = kMostTokens;
+    return s;
+  }
+  static std::shared_ptr<Sequence> sequence(int number) {
+    auto s = sequence(kPrompt + number, number);
+    s->most_tokens -= 20 * number;
     if (number % 3 == 1) s->settings = {.temperature = 0.8f, .seed = 5};
     if (number % 3 == 2) s->settings.repetition_penalty = 1.3f;
     return s;
@@ -45,14 +51,20 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
 
   // Tokens of so many sequences on so many slots, with room for `room` tokens in all.
   std::vector<Tokens> run(int sequences, int slots, std::int64_t room) {
-    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = slots});
-    decoder.reserve(room, kPrompt + kMostTokens);
-    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots});
     std::vector<std::shared_ptr<Sequence>> all;
-    for (int i = 0; i < sequences; ++i) {
-      all.push_back(sequence(i));
-      scheduler.submit(all.back());
-      scheduler.ready(all.back());
+    for (int i = 0; i < sequences; ++i) all.push_back(sequence(i));
+    return run(all, slots, room, 0);
+  }
+  std::vector<Tokens> run(const std::vector<std::shared_ptr<Sequence>>& all, int slots, std::int64_t room,
+                          int places) {
+    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
+                    {.slots = slots, .places = places});
+    const auto longest = std::ranges::max(all, {}, [](const auto& s) { return s->prompt.size(); });
+    decoder.reserve(room, std::ssize(longest->prompt) + kMostTokens);
+    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots, .places = places});
+    for (const auto& s : all) {
+      scheduler.submit(s);
+      scheduler.ready(s);
     }
     std::vector<Tokens> out;
     for (const auto& s : all) {
@@ -106,6 +118,48 @@ TEST_P(SchedulerTest, ThoseThatAreGivenUpLeaveRoomForTheOthers) {
       for (const Sampled& t : more) tokens.push_back(t.token);
     EXPECT_EQ(tokens, alone[i]) << i;
   }
+}
+
+TEST_P(SchedulerTest, PromptsThatBeginAlikeRunOnce) {
+  struct Case {
+    int length, content, kept;  // tokens that had run before
+    std::uint64_t page = 0;
+    SamplingSettings settings = {};
+  };
+  const std::vector<Case> cases = {
+      {600, 1, 0},
+      {600, 1, 512},  // and what follows is drawn otherwise:
+      {600, 1, 512, 0, {.temperature = 0.8f, .seed = 3}},
+      {600, 1, 512, 0, {.repetition_penalty = 1.5f}},
+      {1024, 1, 512},  // the last chunk is never kept: it has the first token
+      {513, 1, 512},
+      {512, 1, 0},
+      {600, 2, 0},
+      {600, 2, 512},
+      {600, 1, 0, 7},  // other pixels: two places are taken, and the first comes to be the oldest
+      {600, 2, 512},
+      {600, 1, 0},
+      {1100, 2, 0},
+      {1100, 2, 1024},
+  };
+  const auto sequences = [&] {
+    std::vector<std::shared_ptr<Sequence>> all;
+    for (const Case& c : cases) {
+      all.push_back(sequence(c.length, c.content));
+      all.back()->page.low = c.page;
+      all.back()->settings = c.settings;
+      all.back()->most_tokens = 40;
+    }
+    return all;
+  };
+  const std::vector<Tokens> expected = run(sequences(), 1, 4096, 0);
+  for (const int slots : {1, 3}) {
+    const auto all = sequences();
+    EXPECT_EQ(run(all, slots, std::int64_t{8} * 2048, 2), expected) << slots;
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->figures().kept_tokens, cases[i].kept) << i;
+  }
+  // Too little memory for sequences and what is kept: the latter leaves.
+  for (const int slots : {1, 2, 3}) EXPECT_EQ(run(sequences(), slots, 1536, 2), expected) << slots;
 }
 
 TEST_P(SchedulerTest, ClosingEndsWhatIsUnderWay) {
