@@ -58,6 +58,35 @@ struct Factor {
       *reinterpret_cast<float4*>(to) = sums;
     }
   }
+  // Eight rows of one token.
+  __device__ void store(int row, std::int64_t token, const float (&sums)[8]) const {
+    const std::int64_t at = token * y_stride + row;
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = bias && row + i < N ? __fadd_rn(sums[i], bias[row + i]) : sums[i];
+    if (bf16) {
+      bfloat* to = static_cast<bfloat*>(y) + at;
+      if (row + 8 <= N && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+        const __nv_bfloat162 pairs[4] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3]),
+                                         __floats2bfloat162_rn(v[4], v[5]), __floats2bfloat162_rn(v[6], v[7])};
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(pairs);
+        return;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (row + i < N) to[i] = from_f32<bfloat>(v[i]);
+    } else {
+      float* to = static_cast<float*>(y) + at;
+      if (row + 8 <= N && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+        reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
+        reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
+        return;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (row + i < N) to[i] = v[i];
+    }
+  }
 };
 
 struct Product {
