@@ -5,7 +5,8 @@
 // fewer). Within a segment columns are taken in order, 16 to an instruction, all on one accumulator that starts from 0;
 // then the segments are added to 0 in index order, in f32. All of it is a function of K alone: which block or warp sums
 // a segment, how many tokens or weight rows there are and where a token or row stands are of no consequence. (That a
-// row or column of an MMA does not depend on its place or neighbours is a property of the hardware, and is tested.)
+// row or column of an MMA does not depend on its place or neighbours, nor on which instruction computes it, mma.sync or
+// wgmma, is a property of the hardware, and is tested.)
 #pragma once
 
 #include "ops/cuda/common.cuh"

@@ -1,5 +1,5 @@
 // The kernel of `linear` and `project` for many bf16 rows on Hopper: wgmma, whose operands come straight from shared
-// memory. Its bits are those of linear_mma.cuh, if m64nNk16 gives what m16n8k16 gives (wgmma_test.cu).
+// memory. Its bits are those of linear_mma.cuh, since m64nNk16 gives what m16n8k16 gives: wgmma_test.cu.
 //
 // Tokens are the M operand, so that a lane has neighbouring outputs of a token. A tile: 128 tokens by kN weight rows;
 // each of two warpgroups sums 64 tokens. A warp of a third lets the copy engine bring steps of 64 columns into a ring.
