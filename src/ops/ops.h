@@ -77,7 +77,7 @@ struct Stream {
   std::size_t cuda_scratch_bytes = 0;
   bool dependent_launch = true;    // CUDA: a kernel may start beside the tail of the one before (launch.h)
   const OpTrace* trace = nullptr;  // of traced_ops() (ops/trace.h)
-  StreamCounts counts;
+  StreamCounts counts{};
 
   std::byte* scratch_bytes(std::size_t bytes) {
     if (scratch.size() < bytes) scratch = Buffer(bytes);

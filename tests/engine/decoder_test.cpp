@@ -192,12 +192,14 @@ INSTANTIATE_TEST_SUITE_P(Backends, DecoderTest, testing::ValuesIn(fast_backends(
                          [](const auto& p) { return std::string(p.param->ops->name); });
 
 TEST(Switches, AreReadByName) {
-  const Switches s = Switches::parse("graphs=off,gdn_ring=f32");
+  const Switches s = Switches::parse("graphs=off,gdn_ring=f32,window=5");
   EXPECT_FALSE(s.graphs);
   EXPECT_TRUE(s.dependent_launch);
   EXPECT_EQ(s.gdn_ring, Format::f32);
+  EXPECT_EQ(s.window, 5);
   EXPECT_TRUE(Switches::parse("").graphs);
-  for (const char* wrong : {"graphs", "graphs=maybe", "fast=on", "graphs=off;gdn_ring=f32"})
+  for (const char* wrong : {"graphs", "graphs=maybe", "fast=on", "graphs=off;gdn_ring=f32", "window",
+                            "window=", "window=17", "window=-1", "window=4x"})
     EXPECT_THROW(Switches::parse(wrong), Error) << wrong;
 }
 
