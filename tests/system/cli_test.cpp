@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "doc/documents.h"
+#include "drafter_directory.h"
 #include "io/child_process.h"
 #include "io/json.h"
 
@@ -137,7 +138,8 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
                                                     {"parse", "x.png", "--max-seconds", "nan"},
                                                     {"parse", "x.png", "--no-such-option"},
                                                     {"parse", "x.png", "--model", "no/such/model"},
-                                                    {"inspect", "no/such/model"}}) {
+                                                    {"inspect", "no/such/model"},
+                                                    {"bench"}}) {
     const Outcome run = quire(arguments);
     EXPECT_EQ(run.code, 2) << run.err;
     EXPECT_THAT(run.out, IsEmpty());
@@ -308,6 +310,51 @@ TEST(Parse, AnInterruptLeavesFinishedPages) {
   EXPECT_THAT(run.err, HasSubstr("quire: interrupted: "));
   EXPECT_EQ(read_json(folder / "out/many.quire/000001.json")["page"], 1);
   EXPECT_FALSE(fs::exists(folder / "out/many.md"));
+}
+
+// A drafter of a model of random weights: few drafts are right.
+constexpr const char* kTiny = "tests/golden/tiny-a";
+constexpr int kDrafted = 144, kBlock = 4;
+
+TEST(Parse, RecordsTellWhatBecameOfDrafts) {
+  const TemporaryFolder folder;
+  write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
+  const Outcome run = quire({"parse", "tests/golden/pages/stamp.png", "--model", kTiny, "--draft",
+                             folder / "drafter", "--switch", "window=4", "--max-tokens", "20", "--timings",
+                             "--device", "cpu", "-o", folder / "out"});
+  const Json record = read_json(folder / "out/stamp.json");
+  const Json& page = record["pages"][0];
+  EXPECT_GT(page["draft_steps"], 10) << run.err;
+  EXPECT_GE(page["acceptance_length"], 1);
+  EXPECT_EQ(page["acceptance"].size(), kBlock - 1);
+  EXPECT_EQ(record["totals"]["acceptance"], page["acceptance"]);
+  EXPECT_GT(page["seconds"]["steps"], 0);
+  EXPECT_THAT(run.err, HasSubstr("all pages: decode image "));
+  EXPECT_THAT(run.err, HasSubstr(" tokens, drafts accepted "));
+  EXPECT_THAT(run.err, HasSubstr(" tokens a step\n"));
+}
+
+TEST(Bench, TellsWhatAStepCostsTheHost) {
+  const TemporaryFolder folder;
+  std::vector<std::string> command = {
+      "bench", "--metadata", "--model", kTiny,     "--device", "cpu",    "--batch",
+      "1,8",   "--context",  "64",      "--steps", "4",        "--json", folder / "metadata.json"};
+  const Outcome run = quire(command);
+  EXPECT_EQ(run.code, 0) << run.err;
+  const Json figures = read_json(folder / "metadata.json");
+  ASSERT_EQ(figures["rows"].size(), 2U);
+  for (const char* kind : {"same_batch", "new_batch"}) {
+    const Json& row = figures["rows"][1][kind];
+    EXPECT_GT(row["host_us"], 0);
+    for (const char* count : {"launches", "copies", "waits"}) EXPECT_EQ(row[count], 0) << count;  // of a CPU
+  }
+  // Figures of whole steps are not for this table.
+  write(folder / "rival.json", R"({"shape": "", "batch": 1, "context": 64, "ms_per_step": 3})");
+  command.insert(command.end(), {"--rival", folder / "rival.json"});
+  EXPECT_THAT(quire(command).err, HasSubstr("a line without shape, batch, context, host_us_per_step"));
+  write(folder / "rival.json", R"({"shape": "", "batch": 1, "context": 64, "host_us_per_step": 2900.5,)"
+                               R"( "gpu_us_per_step": null})");
+  EXPECT_THAT(quire(command).out, HasSubstr("  2900.5 null\n"));
 }
 
 }  // namespace
