@@ -413,6 +413,24 @@ int run(const BenchArguments& a) {
   return kExitOk;
 }
 
+// Of --spec.
+void add_page_options(CLI::App& app, BenchArguments& a) {
+  constexpr const char* kGroup = "Pages";
+  app.add_flag("--spec", a.speculation,
+               "Read pages instead, with drafts in windows of a fixed size and without: acceptance and speed")
+      ->group(kGroup);
+  app.add_option("--pages", a.pages, "Pictures, PDFs, folders of them")->type_name("INPUT")->group(kGroup);
+  app.add_option("--max-tokens", a.max_tokens, "Most tokens a page")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000))
+      ->group(kGroup);
+  app.add_option("--temperature", a.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0))
+      ->group(kGroup);
+  app.add_option("--seed", a.seed, "The same seed gives the same text")->capture_default_str()->group(kGroup);
+}
+
 }  // namespace
 
 std::string device_name(const Backend& backend) {
@@ -440,7 +458,9 @@ int bench_command(int argc, char** argv) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 262144));
-  app.add_option("--window", a.window, "Rows of a sequence in one step (1)")->check(CLI::Range(1, 16));
+  app.add_option("--window", a.window,
+                 "Rows of a sequence in one step (1; with --spec as many as blocks of the drafter have)")
+      ->check(CLI::Range(1, 16));
   app.add_option("--draft", a.draft,
                  "A drafter's directory, or \"published\" or \"published-dflash2\": random weights, the "
                  "dimensions of a published one")
@@ -465,6 +485,7 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--explain", a.explain, "Say for each step where its time goes");
   app.add_flag("--metadata", a.metadata,
                "Say instead what a step costs the host: time until it is asked for, launches, copies, waits");
+  add_page_options(app, a);
   app.footer(
       "limit%: the time that the least bytes of a step (weights, keys and values, states) take at the read "
       "bandwidth\n"
@@ -472,6 +493,7 @@ int bench_command(int argc, char** argv) {
       "depend on\n"
       "what they hold.");
   if (const auto code = read_arguments(app, argc, argv)) return *code;
+  if (a.speculation) return bench_speculation(a);
   a.window = std::max(a.window, 1);
   return run(a);
 }

@@ -18,10 +18,20 @@ struct BenchArguments {
   int steps = 50;
   int threads = 0;
   bool explain = false, metadata = false;
+
+  // Of --spec.
+  bool speculation = false;
+  std::vector<std::string> pages;
+  int max_tokens = 4096;
+  double temperature = 0;
+  std::uint64_t seed = 0;
 };
 
 // Throws Error{not_found} when there is no such device.
 const Backend& find_backend(const std::string& device);
 std::string device_name(const Backend& backend);
+
+// Reads pages with drafts and without; the exit code.
+int bench_speculation(const BenchArguments& arguments);
 
 }  // namespace quire

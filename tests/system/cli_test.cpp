@@ -139,7 +139,9 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
                                                     {"parse", "x.png", "--no-such-option"},
                                                     {"parse", "x.png", "--model", "no/such/model"},
                                                     {"inspect", "no/such/model"},
-                                                    {"bench"}}) {
+                                                    {"bench"},
+                                                    {"bench", "--spec", "--pages", "samples"},
+                                                    {"bench", "--spec", "--draft", "no/such/drafter"}}) {
     const Outcome run = quire(arguments);
     EXPECT_EQ(run.code, 2) << run.err;
     EXPECT_THAT(run.out, IsEmpty());
@@ -332,6 +334,57 @@ TEST(Parse, RecordsTellWhatBecameOfDrafts) {
   EXPECT_THAT(run.err, HasSubstr("all pages: decode image "));
   EXPECT_THAT(run.err, HasSubstr(" tokens, drafts accepted "));
   EXPECT_THAT(run.err, HasSubstr(" tokens a step\n"));
+}
+
+TEST(Bench, ReadsPagesWithDraftsAndWithout) {
+  const TemporaryFolder folder;
+  write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
+  const Outcome run =
+      quire({"bench", "--spec", "--model", kTiny, "--draft", folder / "drafter", "--pages",
+             "tests/golden/pages/stamp.png", "tests/golden/pages/label.png", "tests/golden/pages/notice.png",
+             "--max-tokens", "60", "--device", "cpu", "--json", folder / "spec.json"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("3 pages, 3 texts equal; "));
+  const Json figures = read_json(folder / "spec.json");
+  EXPECT_EQ(figures["window"], kBlock);
+  EXPECT_EQ(figures["equal_texts"], 3);
+  double steps = 0, tokens = 0, least = 100, most = 0;
+  for (const Json& page : figures["pages"]) {
+    EXPECT_EQ(page["equal"], true);
+    EXPECT_EQ(page["acceptance"].size(), kBlock - 1);
+    steps += page["draft_steps"].get<double>();
+    tokens += page["draft_tokens"].get<double>();
+    least = std::min(least, page["acceptance_length"].get<double>());
+    most = std::max(most, page["acceptance_length"].get<double>());
+    // A step is one token and the drafts that were accepted.
+    double length = 1;
+    for (const Json& share : page["acceptance"]) length += share.get<double>();
+    EXPECT_NEAR(page["acceptance_length"].get<double>(), length, 1e-9);
+  }
+  EXPECT_GT(tokens, steps);
+  const Json& length = figures["acceptance_length"];
+  EXPECT_NEAR(length["value"].get<double>(), tokens / steps, 1e-9);
+  EXPECT_GE(length["low"], least);
+  EXPECT_LE(length["high"], most);
+  EXPECT_LT(length["low"], length["high"]);
+  for (const char* name : {"plain_tokens_per_second", "tokens_per_second", "speedup"}) {
+    EXPECT_GT(figures[name]["low"], 0) << name;
+    EXPECT_LE(figures[name]["low"], figures[name]["value"]) << name;
+    EXPECT_LE(figures[name]["value"], figures[name]["high"]) << name;
+  }
+}
+
+TEST(Bench, DrawnTextsAreThoseOfPlainDecodingToo) {
+  const TemporaryFolder folder;
+  write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
+  const Outcome run = quire({"bench", "--spec", "--model", kTiny, "--draft", folder / "drafter", "--pages",
+                             "tests/golden/pages/stamp.png", "--max-tokens", "60", "--temperature", "0.7",
+                             "--window", "3", "--device", "cpu", "--json", folder / "spec.json"});
+  EXPECT_EQ(run.code, 0) << run.out << run.err;
+  const Json figures = read_json(folder / "spec.json");
+  EXPECT_EQ(figures["window"], 3);
+  EXPECT_EQ(figures["equal_texts"], 1);
+  EXPECT_TRUE(figures["acceptance_length"]["low"].is_null());  // one page says nothing of others
 }
 
 TEST(Bench, TellsWhatAStepCostsTheHost) {
