@@ -108,8 +108,8 @@ struct Request {
 };
 
 // Seconds of each phase of one request: `queue` until it was admitted; from then on others run at the same
-// time. `steps` is no phase of its own but most of `decode`: the steps of the model that the request took part
-// in. A step drafts and verifies as one, so there is no time of either alone.
+// time. `steps` is no phase of its own but most of `decode`: the steps of the model that the request took
+// part in. A step drafts and verifies as one, so there is no time of either alone.
 struct Timings {
   double preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0, steps = 0;
 };
