@@ -42,7 +42,7 @@ struct Backend {
   void* (*new_event)();
   void (*delete_event)(void*);
   void (*record)(Stream&, void* event);
-  void (*wait)(void* event);                             // throws Error{device}
+  void (*wait)(Stream&, void* event);                    // of that stream; throws Error{device}
   double (*seconds_between)(void* first, void* second);  // of two that have come
 
   // Graphs: what `body` asks of the stream, recorded (not run) to be run as one. nullptr: this backend has

@@ -82,7 +82,7 @@ Backend cpu_backend(const Ops& ops) {
       .new_event = []() -> void* { return new Clock::time_point; },
       .delete_event = [](void* event) { delete static_cast<Clock::time_point*>(event); },
       .record = [](Stream&, void* event) { *static_cast<Clock::time_point*>(event) = Clock::now(); },
-      .wait = [](void*) {},
+      .wait = [](Stream&, void*) {},
       .seconds_between = seconds_between,
       .capture = nullptr,
       .delete_graph = nullptr,

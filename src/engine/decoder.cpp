@@ -304,7 +304,7 @@ Decoder::Result Decoder::take() {
   const Pending& p = results_[next_];
   next_ = (next_ + 1) % kMostUntaken;
   --untaken_;
-  backend_.wait(p.done.get());
+  backend_.wait(stream_, p.done.get());
   return {.rows = {reinterpret_cast<const Sampled*>(p.memory.data() + rows_offset_), p.rows},
           .counts = {p.memory.as<std::int32_t>(), p.requests},
           .seconds = backend_.seconds_between(p.begun.get(), p.done.get()),

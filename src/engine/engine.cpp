@@ -87,12 +87,34 @@ std::string_view version() {
   return QUIRE_VERSION;
 }
 
+std::vector<double> DraftCounts::acceptance() const {
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < drafted.size(); ++i)
+    shares.push_back(static_cast<double>(accepted[i]) / drafted[i]);
+  return shares;
+}
+
+DraftCounts& DraftCounts::operator+=(const DraftCounts& other) {
+  steps += other.steps, tokens += other.tokens;
+  const std::size_t drafts = std::max(drafted.size(), other.drafted.size());
+  drafted.resize(drafts), accepted.resize(drafts);
+  for (std::size_t i = 0; i < other.drafted.size(); ++i)
+    drafted[i] += other.drafted[i], accepted[i] += other.accepted[i];
+  return *this;
+}
+
 // A drafter of the model, loaded.
 struct Drafting {
   Drafting(const std::filesystem::path& directory, const ModelConfig& target, const Backend& backend,
            Stream& stream)
       : config(DrafterConfig::from_directory(directory, target.text)),
         checkpoint(directory, config, backend, stream) {}
+
+  // Rows of a sequence in one step, at most.
+  int window(const Switches& switches) const {
+    const int most = std::min(config.block_size, kMostWindow);
+    return switches.window > 0 ? std::min(switches.window, most) : most;
+  }
 
   DrafterConfig config;
   DrafterCheckpoint checkpoint;
@@ -123,7 +145,8 @@ struct Engine::State {
                                       : std::make_unique<Drafting>(options.draft, config, backend, stream)),
         vision(config.vision, weights.vision, backend, format),
         limits{.slots = requests_at_a_time(options),
-               .window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1,
+               .window = drafter ? drafter->window(switches) : 1,
+               .fixed_window = switches.window > 0,
                .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens,
                .places = kKeptPages},
         decoder(config.text, weights.text, backend, stream, format, switches,
@@ -305,21 +328,23 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
     return true;
   };
   std::vector<Sampled> tokens = sequence->take(until);
-  const Clock::time_point first = Clock::now();
   for (bool more = true; more && !tokens.empty();) {
     for (std::size_t i = 0; more && i < tokens.size(); ++i) more = keep(tokens[i]);
     if (more) tokens = sequence->take(until);
   }
   emit(detokenizer.finish());
 
-  const Sequence::Figures figures = sequence->figures();
-  if (!result.tokens.empty()) result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
+  const Sequence::Figures& figures = sequence->figures();
+  if (!result.tokens.empty()) {
+    result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
+    result.seconds.decode = seconds_since(figures.first);
+  }
   result.kept_tokens = figures.kept_tokens;
-  if (drafter) result.draft_steps = figures.steps, result.draft_tokens = figures.step_tokens;
+  if (drafter) result.drafts = figures.drafts;
   result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
   result.seconds.vision = figures.vision;
   result.seconds.prefill = figures.prefill;
-  result.seconds.decode = seconds_since(first);
+  result.seconds.steps = figures.steps;
 }
 
 Engine::Engine(const Options& options) : state_(std::make_unique<State>(options)) {}

@@ -21,6 +21,14 @@ double seconds_between(Sequence::Clock::time_point from, Sequence::Clock::time_p
   return std::chrono::duration<double>(to - from).count();
 }
 
+// A step of `window` rows of a sequence gave so many tokens.
+void count(DraftCounts& counts, std::size_t window, std::size_t tokens) {
+  ++counts.steps, counts.tokens += static_cast<int>(tokens);
+  const std::size_t drafts = std::max(counts.drafted.size(), window - 1);
+  counts.drafted.resize(drafts), counts.accepted.resize(drafts);
+  for (std::size_t i = 0; i + 1 < window; ++i) ++counts.drafted[i], counts.accepted[i] += i + 1 < tokens;
+}
+
 }  // namespace
 
 // ---- A sequence
@@ -50,12 +58,8 @@ std::vector<Sampled> Sequence::take(std::optional<Clock::time_point> until) {
   std::unique_lock lock(mutex_);
   wait_until(changed_, lock, until, [&] { return ended_ || !fresh_.empty(); });
   if (fresh_.empty() && error_) std::rethrow_exception(error_);
+  taken_ = figures_;
   return std::exchange(fresh_, {});
-}
-
-Sequence::Figures Sequence::figures() const {
-  const std::scoped_lock lock(mutex_);
-  return figures_;
 }
 
 void Sequence::fail(std::exception_ptr error) {
@@ -396,6 +400,7 @@ void Scheduler::retire(std::optional<Decoder::Saved>& saved) {
 // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
 int Scheduler::window_for(const std::vector<Shared>& sequences, bool penalties) {
   if (penalties || limits_.window == 1) return 1;
+  if (limits_.fixed_window) return limits_.window;
   std::vector<const Acceptance*> acceptance;
   for (const Shared& s : sequences) acceptance.push_back(&s->acceptance_);
   return policy_.choose(Decoder::bucket(static_cast<int>(sequences.size())), acceptance);
@@ -416,14 +421,16 @@ void Scheduler::take(std::size_t leave_untaken) {
       Sequence& s = *asked.sequences[i];
       if (!asked.prompt && window > 1)
         policy_.gave(static_cast<int>(window), result.counts[i], s.acceptance_);
-      if (!s.left_)
-        take(s, result.rows.subspan(i * window, static_cast<std::size_t>(result.counts[i])), asked.prompt);
+      if (!s.left_) take(s, result, i, asked.prompt);
     }
   }
 }
 
 // Tokens that count, unless they come after the last.
-void Scheduler::take(Sequence& s, std::span<const Sampled> rows, bool prompt) {
+void Scheduler::take(Sequence& s, const Decoder::Result& result, std::size_t request, bool prompt) {
+  const std::size_t window = result.rows.size() / result.counts.size();
+  std::span<const Sampled> rows =
+      result.rows.subspan(request * window, static_cast<std::size_t>(result.counts[request]));
   const auto room = static_cast<std::size_t>(s.most_tokens - s.tokens_);
   rows = rows.first(std::min(rows.size(), room));
   const auto is_stop = [&](const Sampled& t) {
@@ -440,13 +447,15 @@ void Scheduler::take(Sequence& s, std::span<const Sampled> rows, bool prompt) {
     leave(s);
   }
   const std::scoped_lock lock(s.mutex_);
+  Sequence::Figures& f = s.figures_;
   if (prompt) {
-    Sequence::Figures& f = s.figures_;
     f.queue = seconds_between(s.submitted_, s.admitted_);
     if (s.encoded_.get()) f.vision = backend_.seconds_between(s.encoding_.get(), s.encoded_.get());
-    f.prefill = seconds_between(s.admitted_, Sequence::Clock::now()) - f.vision;
-  } else if (!last) {
-    ++s.figures_.steps, s.figures_.step_tokens += static_cast<int>(rows.size());
+    f.first = Sequence::Clock::now();
+    f.prefill = seconds_between(s.admitted_, f.first) - f.vision;
+  } else {
+    f.steps += result.seconds;
+    if (!last) count(f.drafts, window, rows.size());
   }
   s.fresh_.insert(s.fresh_.end(), rows.begin(), rows.end());
   s.ended_ = last;

@@ -25,6 +25,7 @@
 #include "engine/decoder.h"
 #include "engine/window_policy.h"
 #include "model/vision_model.h"
+#include "quire/quire.h"
 #include "vision/preprocess.h"
 
 namespace quire {
@@ -55,13 +56,15 @@ class Sequence {
   std::vector<Sampled> take(std::optional<Clock::time_point> until);
 
   struct Figures {
-    // Seconds until it had a slot, of its page's encoding, and of the rest until the first token.
-    double queue = 0, vision = 0, prefill = 0;
-    // Steps after the first token but the last, and the tokens they gave.
-    int steps = 0, step_tokens = 0;
+    // Seconds until it had a slot, of its page's encoding, of the rest until the first token, and of the
+    // steps after it.
+    double queue = 0, vision = 0, prefill = 0, steps = 0;
+    Clock::time_point first;  // token
+    DraftCounts drafts;
     int kept_tokens = 0;  // of its prompt, which had run before
   };
-  Figures figures() const;
+  // As of the tokens that were taken. For whoever takes them.
+  const Figures& figures() const { return taken_; }
 
  private:
   friend class Scheduler;
@@ -70,7 +73,9 @@ class Sequence {
   std::int64_t room() const { return std::ssize(prompt) + most_tokens; }  // that it may come to
   void fail(std::exception_ptr error);
 
-  mutable std::mutex mutex_;  // of what follows
+  Figures taken_;
+
+  std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   bool turn_ = false;
   std::vector<Sampled> fresh_;
@@ -100,10 +105,11 @@ class Scheduler {
   using Shared = std::shared_ptr<Sequence>;
 
   struct Limits {
-    int slots = 1;            // sequences at a time
-    int window = 1;           // most rows of a sequence in one step
-    int prompt_tokens = 512;  // of prompts, between two steps of others
-    int places = 0;           // beginnings of prompts that are kept, as the decoder's
+    int slots = 1;              // sequences at a time
+    int window = 1;             // most rows of a sequence in one step
+    bool fixed_window = false;  // so many in every step that can have them
+    int prompt_tokens = 512;    // of prompts, between two steps of others
+    int places = 0;             // beginnings of prompts that are kept, as the decoder's
   };
 
   // References must outlive it; nobody else uses decoder, vision model and stream meanwhile.
@@ -168,7 +174,7 @@ class Scheduler {
   void encode(Sequence& sequence);
   void step(bool penalties);
   void take(std::size_t leave_untaken);
-  void take(Sequence& sequence, std::span<const Sampled> rows, bool prompt);
+  void take(Sequence& sequence, const Decoder::Result& result, std::size_t request, bool prompt);
   int window_for(const std::vector<Shared>& sequences, bool penalties);
   void leave(Sequence& sequence);
   void ask(std::vector<Shared> sequences, bool prompt);

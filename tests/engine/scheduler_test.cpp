@@ -162,6 +162,25 @@ TEST_P(SchedulerTest, PromptsThatBeginAlikeRunOnce) {
   for (const int slots : {1, 2, 3}) EXPECT_EQ(run(sequences(), slots, 1536, 2), expected) << slots;
 }
 
+// However far the model has gone on meanwhile.
+TEST_P(SchedulerTest, FiguresAreOfTheTokensThatWereTaken) {
+  const auto s = sequence(0);
+  Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = 1});
+  decoder.reserve(512, kPrompt + kMostTokens);
+  Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = 1});
+  scheduler.submit(s);
+  scheduler.ready(s);
+  int taken = 0;
+  for (std::vector<Sampled> more = s->take({}); !more.empty(); more = s->take({})) {
+    taken += static_cast<int>(more.size());
+    const Sequence::Figures& figures = s->figures();
+    EXPECT_EQ(figures.drafts.steps, std::min(taken, kMostTokens - 1) - 1);  // neither prompt nor last step
+    EXPECT_EQ(figures.drafts.tokens, figures.drafts.steps);
+    EXPECT_EQ(figures.steps > 0, taken > 1);
+  }
+  EXPECT_EQ(taken, kMostTokens);
+}
+
 TEST_P(SchedulerTest, ClosingEndsWhatIsUnderWay) {
   auto running = sequence(0), waiting = sequence(1);
   Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = 1});
