@@ -49,19 +49,22 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
     return s;
   }
 
-  // Tokens of so many sequences on so many slots, with room for `room` tokens in all.
-  std::vector<Tokens> run(int sequences, int slots, std::int64_t room) {
+  // Tokens of so many sequences on so many slots, with room for `room` tokens in all. Behind: steps are asked
+  // for before the results of the last are looked at, on a CPU too.
+  std::vector<Tokens> run(int sequences, int slots, std::int64_t room, bool behind = false) {
     std::vector<std::shared_ptr<Sequence>> all;
     for (int i = 0; i < sequences; ++i) all.push_back(sequence(i));
-    return run(all, slots, room, 0);
+    return run(all, slots, room, 0, behind);
   }
   std::vector<Tokens> run(const std::vector<std::shared_ptr<Sequence>>& all, int slots, std::int64_t room,
-                          int places) {
+                          int places, bool behind = false) {
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
                     {.slots = slots, .places = places});
     const auto longest = std::ranges::max(all, {}, [](const auto& s) { return s->prompt.size(); });
     decoder.reserve(room, std::ssize(longest->prompt) + kMostTokens);
-    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots, .places = places});
+    Backend seen = backend;
+    seen.host_memory = backend.host_memory && !behind;
+    Scheduler scheduler(config, vision, decoder, seen, stream, {.slots = slots, .places = places});
     for (const auto& s : all) {
       scheduler.submit(s);
       scheduler.ready(s);
@@ -93,6 +96,8 @@ TEST_P(SchedulerTest, WhoMakesRoomGoesOnAsIfNothingHadBeen) {
   EXPECT_EQ(run(6, 6, 6 * 512), alone);
   EXPECT_EQ(made_room, 0);
   EXPECT_EQ(run(6, 6, 1024), alone);
+  EXPECT_GT(made_room, 0);
+  EXPECT_EQ(run(6, 6, 1024, true), alone);
   EXPECT_GT(made_room, 0);
   EXPECT_EQ(run(6, 3, 512), alone);
   EXPECT_GT(made_room, 0);
