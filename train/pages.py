@@ -44,6 +44,7 @@ PARTLY_UNREADABLE = 0.075, 0.12
 UNREADABLE_BLOCKS = 0.25, 0.5
 FRAGILE = 12.0  # a scan of text of this size wipes nothing out
 SMALL = 300_000  # pixels below which a page is a piece of a page rather than a whole one
+ECHOES = [0.0, 0.0, 0.0, 0.3, 0.6, 0.9]  # of pages, Writer.echoes
 ATTEMPTS = 8
 ALL_KINDS = [*kinds.KINDS, TURNED]
 ROW_OF_SIGNS = re.compile(r"(((?:[^\w\s|`<>]|_){1,2}?) ?)\1{4,}\2")
@@ -76,6 +77,7 @@ class Pages:
         self.scripts = load_scripts(fonts / "scripts", faces)
         self.texts = Texts(folder, split)
         self.store = Store()
+        self.teaches = split == "train"  # test pages stay what they were when echoes came
 
     def draw(
         self,
@@ -148,6 +150,7 @@ class Pages:
             design.bullets(r, sheet),
             emphasis=r.choice([0, 0, 0.15, 0.4]),
             repeats=r.random() < 0.05,
+            echoes=r.choice(ECHOES) if self.teaches else 0.0,
             scripts=self.scripts,
             unreadable=UNREADABLE_BLOCKS[piece] if partly < PARTLY_UNREADABLE[piece] else 0.0,
             scale=scale,

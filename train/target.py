@@ -38,7 +38,9 @@ def shares(progress: float) -> tuple[float, float, float]:
         return 1, 0, 0
     if progress < 0.4:
         return 0.6, 0.3, 0.1
-    return 0.35, 0.25, 0.4
+    if progress < 0.8:
+        return 0.35, 0.25, 0.4
+    return 0.2, 0.25, 0.55
 
 
 class Draw:

@@ -67,6 +67,7 @@ class Writer:
     stop: float = math.inf  # no new block starts below this
     emphasis: float = 0.0  # share of paragraphs with bold or italic words
     repeats: bool = False  # a page that says things again and again
+    echoes: float = 0.0  # share of its texts in which phrases of the page come back and go on otherwise
     scripts: list[Script] = field(default_factory=list)  # that nobody is asked to read
     unreadable: float = 0.0  # share of blocks that cannot be read
     scale: float = 1.0  # canvas pixels per pixel of the image
@@ -78,6 +79,8 @@ class Writer:
     drawn_notes: list[str] = field(default_factory=list)  # footnotes that have their mark
     numbers: list[int] = field(default_factory=lambda: [0, 0, 0])
     _last_prose: str = ""
+    _said: list[str] = field(default_factory=list)  # words of its prose
+    _phrases: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.y = self.top
@@ -174,11 +177,31 @@ class Writer:
             if len(sentence) > 300:
                 sentence = sentence[:300].rsplit(" ", 1)[0]
             text = " ".join([sentence] * self.r.randint(2, 8))
+        if self.echoes:
+            text = self._echoed(text)
         self._last_prose = text
         return text
 
+    def _echoed(self, text: str) -> str:
+        """The text, with runs of its words replaced by runs that stand before it on the page or in
+        itself: what follows a phrase cannot be known from where the phrase stood first."""
+        words = text.split(" ")
+        if self.chance(self.echoes):
+            said = self._said + words
+            for _ in range(self.r.randint(1, 1 + len(words) // 15)):
+                start, at = self.r.randrange(len(said)), self.r.randrange(len(words))
+                run = said[start : start + self.r.randint(2, 25)]
+                words[at : at + len(run)] = run
+        self._said += words
+        return " ".join(words)
+
     def phrase(self, least: int, most: int) -> str:
-        return self.clean(self.texts.phrase(self.r, least, most, self.style)) or "x"
+        if self._phrases and self.chance(0.5 * self.echoes):
+            return " ".join(self.r.choice(self._phrases).split(" ")[:most])
+        text = self.clean(self.texts.phrase(self.r, least, most, self.style)) or "x"
+        if self.echoes:
+            self._phrases.append(text)
+        return text
 
     def title(self, least: int, most: int) -> str:
         text = self.phrase(least, most)

@@ -194,6 +194,25 @@ def test_turned_pages(generator):
         assert height % 32 == 0 and width % 32 == 0 and least <= height * width <= most
 
 
+def returning(markdown: str, words: int = 6) -> int:
+    """Runs of so many words that stood on the page before and now go on otherwise."""
+    said = markdown.split()
+    seen: dict[tuple[str, ...], str] = {}
+    count = 0
+    for i in range(len(said) - words):
+        run, following = tuple(said[i : i + words]), said[i + words]
+        count += seen.setdefault(run, following) != following
+    return count
+
+
+def test_phrases_return_on_pages_to_train_on_only(generator, monkeypatch):
+    texts = [generator.draw(seed, LARGE, kind="book").markdown for seed in range(12)]
+    monkeypatch.setattr(generator, "teaches", True)
+    echoed = [generator.draw(seed, LARGE, kind="book").markdown for seed in range(12)]
+    plain, echoed = (sum(map(returning, pages)) for pages in (texts, echoed))
+    assert plain < 5 and echoed > 5 * plain + 5  # texts of the world repeat a little, too
+
+
 def test_the_angle_is_clockwise(generator):
     page = generator.draw(3, SMALL, kind="letter")
     for quarters in (1, 2, 3):
