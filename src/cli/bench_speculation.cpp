@@ -197,7 +197,8 @@ Json json_of(const PagePair& p) {
           {"draft_steps", d.steps},
           {"draft_tokens", d.tokens},
           {"acceptance_length", d.acceptance_length()},
-          {"acceptance", d.acceptance()},
+          {"drafted", d.drafted},
+          {"accepted", d.accepted},
           {"plain_decode_seconds", p.plain.seconds.decode},
           {"decode_seconds", p.drafted.seconds.decode}};
 }
