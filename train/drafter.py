@@ -5,9 +5,10 @@
     torchrun --nproc-per-node 2 train/drafter.py ...       # one process for each GPU
 
 The target is frozen. It reads the page and the text that stands on it, as if it had written that
-text itself; blocks start at random tokens of the text, and each row of a block learns the token at
-its place. The selector of DFlash2 learns to choose among the candidates of a row when it knows the
-token before. With --written DIR the texts are the target's own: pages NAME.png in DIR, with records
+text itself; blocks start at random tokens of the text, and each row of a block learns the token that
+the target itself would write at its place, up to the first that the text has otherwise. The
+selector of DFlash2 learns to choose among the candidates of a row when it knows the token before.
+With --written DIR the texts are the target's own: pages NAME.png in DIR, with records
 that `quire parse --format json -o DIR DIR` writes of them.
 
 The drafter is written as published ones are (config.json, model.safetensors in bf16), every few
@@ -79,20 +80,30 @@ class Repeated:
         return self.draw(number % self.count)
 
 
-def draw_blocks(batch: Batch, count: int, size: int) -> tuple[Blocks, Tensor]:
-    """`count` blocks at random tokens of the responses, in ascending order; no token twice.
-    -> targets [A, B - 1]: the token of each row from 1 on, -1 where the text has ended."""
-    tokens = batch.ids.shape[0]
-    following = torch.full((tokens + size,), -1, device=batch.ids.device)  # the token after a row
+def following_tokens(batch: Batch) -> Tensor:
+    """[N] the token of the response after each row, -1 where there is none."""
+    following = torch.full((batch.ids.shape[0] + 1,), -1, device=batch.ids.device)
     following[batch.label_rows.where(batch.labels >= 0, -1)] = batch.labels
+    following[-1] = -1
+    return following[:-1]
+
+
+def draw_blocks(batch: Batch, choices: Tensor, count: int, size: int) -> tuple[Blocks, Tensor]:
+    """`count` blocks at random tokens of the responses, in ascending order; no token twice.
+    choices [N]: the token that the target would write after each row.
+    -> targets [A, B - 1]: its token for each row from 1 on; -1 where the text has ended, and after a
+    row where the text goes on otherwise, since nobody knows what the target would write then."""
+    tokens = batch.ids.shape[0]
+    following = F.pad(following_tokens(batch), (0, size), value=-1)
     is_response = torch.zeros(tokens, dtype=torch.bool, device=batch.ids.device)
     is_response[1:] = (following[:tokens - 1] >= 0) & (following[1:tokens] >= 0)
     score = torch.rand(tokens, device=batch.ids.device) + is_response
     anchors = score.topk(count).indices.sort().values  # a batch of few tokens fills up with others
     page = torch.searchsorted(batch.starts, anchors.int(), right=True) - 1
     rows = anchors[:, None] + torch.arange(size - 1, device=anchors.device)
-    targets = following[rows]
-    known = (targets >= 0).long().cumprod(1).bool() & is_response[anchors][:, None]
+    text, targets = following[rows], F.pad(choices, (0, size), value=-1)[rows]
+    agree = F.pad(text == targets, (1, 0), value=True)[:, :-1]
+    known = ((text >= 0) & agree).long().cumprod(1).bool() & is_response[anchors][:, None]
     return Blocks(anchors, batch.starts[page].long(), size), targets.where(known, -1)
 
 
@@ -135,17 +146,21 @@ def selected_block_loss(hidden, head, targets, weights, predecessors, predecesso
 
 
 @torch.no_grad()
-def features_of(drafter: Drafter, target: Model, batch: Batch, dtype=torch.bfloat16
-                ) -> list[Tensor]:
-    """What the target, which is not trained, tells the drafter of these pages."""
-    return target.hidden(batch, drafter.taps, dtype)[1]
+def features_and_choices(drafter: Drafter, target: Model, batch: Batch, dtype=torch.bfloat16
+                         ) -> tuple[list[Tensor], Tensor]:
+    """What the target, which is not trained, tells the drafter of these pages.
+    -> features, and [N] the token that it would write after each row of a response"""
+    hidden, features = target.hidden(batch, drafter.taps, dtype)
+    choices = torch.full_like(batch.ids, -1)
+    choices[batch.label_rows] = target.logits(hidden[batch.label_rows]).argmax(-1)
+    return features, choices
 
 
-def step_loss(drafter: Drafter, target: Model, features: list[Tensor], batch: Batch, count: int
-              ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Of so many new blocks. -> loss, and figures: tokens a step of a decoder that came to these anchors, bonus included;
-    of a selector, its loss and the share of rows whose token is a candidate."""
-    blocks, targets = draw_blocks(batch, count, drafter.block)
+def step_loss(drafter: Drafter, target: Model, features: list[Tensor], choices: Tensor, batch: Batch,
+              count: int) -> tuple[Tensor, dict[str, Tensor]]:
+    """Of so many new blocks. -> loss, and figures: tokens a step of a decoder that came to these
+    anchors, bonus included; of a selector, its loss and the share of rows whose token is a candidate."""
+    blocks, targets = draw_blocks(batch, choices, count, drafter.block)
     hidden = drafter(features, batch.offsets, batch.ids, target.language_model.embed_tokens.weight,
                      blocks)[:, 1:]
     weights = (-torch.arange(drafter.block - 1, device=hidden.device) / GAMMA).exp()
@@ -234,9 +249,9 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
     batch = next(loader)
     while run.done < 1:
         batch = batch.to(device)
-        features = features_of(drafter, target, batch)
+        features, choices = features_and_choices(drafter, target, batch)
         for update in range(args.updates):  # the target costs more than an update of the drafter
-            loss, figures = step_loss(drafter, target, features, batch, args.blocks)
+            loss, figures = step_loss(drafter, target, features, choices, batch, args.blocks)
             loss.backward()
             optimizer.step(args.lr * schedule(run.step * args.updates + update, run.done,
                                               warm_up=200, decay_from=args.decay_from))

@@ -17,7 +17,7 @@ from drafting import (
 )
 from safetensors.torch import load_file
 
-from drafter import GAMMA, draw_blocks, features_of, freeze, step_loss
+from drafter import GAMMA, draw_blocks, features_and_choices, following_tokens, freeze, step_loss
 from network import dflash, dflash2
 from network.data import Text
 from network.dflash import Drafter
@@ -97,7 +97,7 @@ def test_starts_as_the_dflash_drafter_bit_for_bit(dtype, target, batch, tmp_path
     dflash.save(dflash.grow(old), tmp_path / "dflash2")
     new = dflash.load(tmp_path / "dflash2")
     assert old.candidate_selector is None and new.candidate_selector is not None
-    blocks, _ = draw_blocks(batch, 32, BLOCK)
+    blocks, _ = draw_blocks(batch, following_tokens(batch), 32, BLOCK)
     anchors, head = batch.ids[blocks.anchors], target.head
     hidden = [hidden_of(d, target, batch, blocks, dtype) for d in (old, new)]
     assert torch.equal(*hidden)
@@ -115,7 +115,7 @@ def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_
     dflash.save(drafter, tmp_path)
     loaded = dflash.load(tmp_path)
     tensors = {n: t.float() for n, t in load_file(tmp_path / "model.safetensors").items()}
-    blocks, _ = draw_blocks(batch, 16, BLOCK)
+    blocks, _ = draw_blocks(batch, following_tokens(batch), 16, BLOCK)
     rows = hidden_of(loaded, target, batch, blocks)
     _, features = target.hidden(batch, loaded.taps, torch.float32)
     for i in (0, 7, 15):
@@ -200,9 +200,10 @@ def test_sampled_walk_draws_from_the_distribution_it_returns(target, drafter, tm
 
 def train(drafter: Drafter, target: Model, batch: Batch, steps: int) -> list[dict[str, float]]:
     optimizer, curve = Optimizer(drafter), []
-    features = features_of(drafter, target, batch, torch.float32)
+    features, _ = features_and_choices(drafter, target, batch, torch.float32)
+    truth = following_tokens(batch)  # a random target would never write this text
     for _ in range(steps):
-        loss, figures = step_loss(drafter, target, features, batch, 32)
+        loss, figures = step_loss(drafter, target, features, truth, batch, 32)
         loss.backward()
         optimizer.step(1.0)
         curve.append({"loss": loss.item()} | {n: f.item() for n, f in figures.items()})
@@ -220,11 +221,11 @@ def test_loss_equals_a_plain_one_and_figures_a_walk(target, batch) -> None:
     drafter = new_drafter()
     train(drafter, target, batch, 5)  # to have some targets among the candidates
     w = drafter.state_dict()
-    features = features_of(drafter, target, batch, torch.float32)
+    features, _ = features_and_choices(drafter, target, batch, torch.float32)
     torch.manual_seed(6)
-    loss, figures = step_loss(drafter, target, features, batch, 16)
+    loss, figures = step_loss(drafter, target, features, following_tokens(batch), batch, 16)
     torch.manual_seed(6)
-    blocks, targets = draw_blocks(batch, 16, BLOCK)
+    blocks, targets = draw_blocks(batch, following_tokens(batch), 16, BLOCK)
     hidden = hidden_of(drafter, target, batch, blocks)
     unary_loss = selector_loss = 0.0
     rows = counted = 0

@@ -8,7 +8,7 @@ import torch
 from drafting import BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target, two_pages
 from safetensors.torch import load_file
 
-from drafter import Written, draw_blocks, features_of, step_loss
+from drafter import Written, draw_blocks, features_and_choices, following_tokens, step_loss
 from network import dflash
 from network.data import PageBuffer, Text
 from network.dflash import TILE, Blocks, Drafter
@@ -51,7 +51,7 @@ def test_taps_of_published_drafters() -> None:
 
 def test_blocks_start_in_responses_and_aim_at_what_follows(batch) -> None:
     packed, responses = batch
-    blocks, targets = draw_blocks(packed, 40, BLOCK)
+    blocks, targets = draw_blocks(packed, following_tokens(packed), 40, BLOCK)
     found = {}
     columns = (blocks.anchors.tolist(), blocks.firsts.tolist(), targets.tolist())
     for anchor, first, row in zip(*columns):
@@ -66,13 +66,41 @@ def test_blocks_start_in_responses_and_aim_at_what_follows(batch) -> None:
     assert found == expected
 
 
+def test_blocks_aim_at_what_the_target_writes_as_long_as_the_text_agrees(batch) -> None:
+    packed, (response, _) = batch
+    choices = following_tokens(packed)
+    said = {response[10]: 7, response[20]: 8}  # instead of these the target would write others
+    for token, other in said.items():
+        choices[choices == token] = other
+    blocks, targets = draw_blocks(packed, choices, 40, BLOCK)
+    seen = 0
+    for anchor, row in zip(packed.ids[blocks.anchors].tolist(), targets.tolist()):
+        if anchor not in response[:-1] or row[0] < 0:
+            continue
+        after = response[response.index(anchor) + 1:][:BLOCK - 1]
+        end = next((i for i, token in enumerate(after) if token in said), len(after) - 1) + 1
+        expected = [said.get(token, token) for token in after[:end]]
+        assert row == expected + [-1] * (BLOCK - 1 - end)
+        seen += end < len(after)
+    assert seen > 10
+
+
+def test_the_target_chooses_for_each_row_of_a_response(target, drafter, batch) -> None:
+    packed, _ = batch
+    features, choices = features_and_choices(drafter, target, packed, torch.float32)
+    hidden, taps = target.hidden(packed, drafter.taps, torch.float32)
+    assert all(torch.equal(a, b) for a, b in zip(features, taps))
+    rows = following_tokens(packed) >= 0
+    assert torch.equal(choices[rows], target.logits(hidden[rows]).argmax(-1))
+
+
 def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_path) -> None:
     packed, responses = batch
     dflash.save(drafter, tmp_path)
     loaded = dflash.load(tmp_path)
     tensors = {n: t.float() for n, t in load_file(tmp_path / "model.safetensors").items()}
     _, features = target.hidden(packed, loaded.taps, torch.float32)
-    blocks, targets = draw_blocks(packed, 16, BLOCK)
+    blocks, _ = draw_blocks(packed, following_tokens(packed), 16, BLOCK)
     with torch.no_grad():
         rows = loaded(features, packed.offsets, packed.ids, target.head, blocks)
         for i in (0, 7, 15):
@@ -126,9 +154,10 @@ def test_learns(target, batch) -> None:
     drafter.initialise()
     optimizer = Optimizer(drafter)
     curve = []
-    features = features_of(drafter, target, packed, torch.float32)
+    features, _ = features_and_choices(drafter, target, packed, torch.float32)
+    truth = following_tokens(packed)  # a random target would never write this text
     for _ in range(25):
-        loss, figures = step_loss(drafter, target, features, packed, 32)
+        loss, figures = step_loss(drafter, target, features, truth, packed, 32)
         loss.backward()
         optimizer.step(1.0)
         curve.append((loss.item(), figures["tokens_a_step"].item()))
