@@ -62,7 +62,10 @@ struct Options {
   int threads = 0;                        // CPU threads; 0: one for each core
   double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
   int requests = 0;       // at a time, further ones wait: at most 64; 0: 32 on a GPU, 4 on a CPU
-  std::string draft{};    // directory of a DFlash or DFlash2 drafter; empty: no drafts. Drafts change no text
+  // Where drafts of tokens come from; they change no text. "none"; "ngram": from what the page has said
+  // before; the directory of a DFlash or DFlash2 drafter; "auto": the drafter beside the model, in
+  // MODEL-dflash2 or MODEL-dflash, else "ngram".
+  std::string draft = "auto";
   std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.
   std::function<void(std::size_t done, std::size_t total)> on_load{};
@@ -121,11 +124,11 @@ struct Result {
   int prompt_tokens = 0;             // the whole prompt, image tokens included
   double mean_logprob = 0;           // natural log, over `tokens`
   double min_logprob = 0;
-  // Of decoding with a drafter: steps of the model after the first token, but the last, and tokens they gave.
+  // Of decoding with drafts: steps of the model after the first token, but the last, and tokens they gave.
   int draft_steps = 0, draft_tokens = 0;
   Timings seconds;
 
-  // Tokens of a step, 0 without a drafter.
+  // Tokens of a step, 0 without drafts.
   double acceptance_length() const {
     return draft_steps ? static_cast<double>(draft_tokens) / draft_steps : 0;
   }

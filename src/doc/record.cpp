@@ -22,7 +22,7 @@ Json seconds_json(const PageSeconds& seconds) {
           {"decode", rounded(seconds.decode)}};
 }
 
-// Nothing without a drafter.
+// Nothing without drafts.
 void add_acceptance(Json& json, std::int64_t steps, std::int64_t tokens) {
   if (steps == 0) return;
   json["draft_steps"] = steps;

@@ -7,6 +7,7 @@
 #include "backend/cuda.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "engine/drafting.h"
 #include "engine/prompt.h"
 #include "engine/scheduler.h"
 #include "text/detokenizer.h"
@@ -77,18 +78,6 @@ std::string_view version() {
   return QUIRE_VERSION;
 }
 
-// A drafter of the model, loaded.
-struct Drafting {
-  Drafting(const std::filesystem::path& directory, const ModelConfig& target, const Backend& backend,
-           Stream& stream)
-      : config(DrafterConfig::from_directory(directory, target.text)),
-        checkpoint(directory, config, backend, stream) {}
-
-  DrafterConfig config;
-  DrafterCheckpoint checkpoint;
-  Decoder::DraftModel model{config, checkpoint.weights};
-};
-
 // Turns a GPU's host can prepare for while it runs one; a CPU does better work on less at a time.
 constexpr int kGpuRequests = 32, kCpuRequests = 4;
 // Tokens of prompts between two steps: 4 chunks of a GPU, one of a CPU.
@@ -107,14 +96,13 @@ struct Engine::State {
         threads(options.threads),
         stream(backend, &threads),
         weights(options.model, config, backend, stream, options.on_load),
-        drafter(options.draft.empty() ? nullptr
-                                      : std::make_unique<Drafting>(options.draft, config, backend, stream)),
+        drafting(options.draft, options.model, config.text, backend, stream),
         vision(config.vision, weights.vision, backend, format),
         limits{.slots = requests_at_a_time(options),
-               .window = drafter ? std::min(drafter->config.block_size, kMostWindow) : 1,
+               .window = drafting.window(),
                .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens},
         decoder(config.text, weights.text, backend, stream, format, switches,
-                {.slots = limits.slots, .window = limits.window}, drafter ? &drafter->model : nullptr) {
+                {.slots = limits.slots, .window = limits.window}, drafting.source()) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
@@ -146,7 +134,7 @@ struct Engine::State {
   ThreadPool threads;
   OpenStream stream;
   ModelWeights weights;
-  std::unique_ptr<Drafting> drafter;
+  Drafting drafting;
   VisionModel vision;
   Scheduler::Limits limits;
   Decoder decoder;
@@ -299,7 +287,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
 
   const Sequence::Figures figures = sequence->figures();
   if (!result.tokens.empty()) result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
-  if (drafter) result.draft_steps = figures.steps, result.draft_tokens = figures.step_tokens;
+  if (limits.window > 1) result.draft_steps = figures.steps, result.draft_tokens = figures.step_tokens;
   result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
   result.seconds.vision = figures.vision;
   result.seconds.prefill = figures.prefill;
@@ -331,15 +319,15 @@ int Engine::context_length() const {
 std::string Engine::device_text() const {
   const State& s = *state_;
   if (s.backend.host_memory)
-    return fmt::format("CPU ({}), {} threads", s.backend.ops->name, s.threads.size());
+    return fmt::format("CPU ({}), {} threads; drafts: {}", s.backend.ops->name, s.threads.size(),
+                       s.drafting.name());
   return fmt::format(
       "{}: weights {}, activations and states {}, keys and values {} ({} tokens); {} requests at a time, of "
-      "at "
-      "most {} tokens",
+      "at most {} tokens; drafts: {}",
       cuda::device_facts(0).name, gibibytes(static_cast<double>(s.weights.memory_bytes())),
       gibibytes(static_cast<double>(s.decoder.fixed_bytes())),
       gibibytes(static_cast<double>(s.decoder.reserved()) * static_cast<double>(s.decoder.token_bytes())),
-      s.decoder.reserved(), s.limits.slots, s.context);
+      s.decoder.reserved(), s.limits.slots, s.context, s.drafting.name());
 }
 
 }  // namespace quire

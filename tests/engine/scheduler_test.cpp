@@ -43,11 +43,13 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
     return s;
   }
 
-  // Tokens of so many sequences on so many slots, with room for `room` tokens in all.
-  std::vector<Tokens> run(int sequences, int slots, std::int64_t room) {
-    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = slots});
+  // Tokens of so many sequences on so many slots, with room for `room` tokens in all. In windows of up to so
+  // many rows their drafts are what they have said before.
+  std::vector<Tokens> run(int sequences, int slots, std::int64_t room, int window = 1) {
+    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
+                    {.slots = slots, .window = window}, {.model = nullptr, .lookup = window > 1});
     decoder.reserve(room, kPrompt + kMostTokens);
-    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots});
+    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots, .window = window});
     std::vector<std::shared_ptr<Sequence>> all;
     for (int i = 0; i < sequences; ++i) {
       all.push_back(sequence(i));
@@ -59,6 +61,7 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
       out.emplace_back();
       for (std::vector<Sampled> more = s->take({}); !more.empty(); more = s->take({}))
         for (const Sampled& t : more) out.back().push_back(t.token);
+      steps += s->figures().steps, step_tokens += s->figures().step_tokens;
     }
     made_room = scheduler.times_made_room();
     return out;
@@ -71,6 +74,7 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
   ModelWeights weights;
   VisionModel vision;
   std::int64_t made_room = 0;
+  int steps = 0, step_tokens = 0;
 };
 
 TEST_P(SchedulerTest, WhoMakesRoomGoesOnAsIfNothingHadBeen) {
@@ -84,6 +88,17 @@ TEST_P(SchedulerTest, WhoMakesRoomGoesOnAsIfNothingHadBeen) {
   EXPECT_GT(made_room, 0);
   EXPECT_EQ(run(6, 3, 512), alone);
   EXPECT_GT(made_room, 0);
+}
+
+TEST_P(SchedulerTest, DraftsChangeNoToken) {
+  const std::vector<Tokens> alone = run(6, 1, 4 * 512);
+  EXPECT_EQ(step_tokens, steps);
+  EXPECT_EQ(run(6, 1, 4 * 512, 8), alone);
+  EXPECT_EQ(run(6, 6, 6 * 512, 8), alone);
+  EXPECT_EQ(made_room, 0);
+  EXPECT_EQ(run(6, 6, 1024, 8), alone);
+  EXPECT_GT(made_room, 0);
+  EXPECT_GT(step_tokens, steps);
 }
 
 TEST_P(SchedulerTest, ThoseThatAreGivenUpLeaveRoomForTheOthers) {
