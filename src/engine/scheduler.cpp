@@ -258,8 +258,9 @@ std::ptrdiff_t Scheduler::under_way(const Shared& s) const {
 // As much of prompts as may run between two steps.
 void Scheduler::run_prompts() {
   std::int64_t left = limits_.prompt_tokens;
-  // Of the results that a decoder keeps two are for steps.
-  while (left > 0 && asked_.size() + 2 < Decoder::kMostUntaken && (prompt_ || admit())) {
+  // Of the results that a decoder keeps two are for the steps of this turn, and two for those of the next,
+  // which are asked for before any of these is taken.
+  while (left > 0 && asked_.size() + 4 < Decoder::kMostUntaken && (prompt_ || admit())) {
     const std::size_t before = prompt_->prompt_done_;
     try {
       run_prompt_chunk();

@@ -44,12 +44,15 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
   }
 
   // Tokens of so many sequences on so many slots, with room for `room` tokens in all. In windows of up to so
-  // many rows their drafts are what they have said before.
-  std::vector<Tokens> run(int sequences, int slots, std::int64_t room, int window = 1) {
+  // many rows their drafts are what they have said before. Behind: steps are asked for before the results of
+  // the last are looked at, on a CPU too.
+  std::vector<Tokens> run(int sequences, int slots, std::int64_t room, int window = 1, bool behind = false) {
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
                     {.slots = slots, .window = window}, {.model = nullptr, .lookup = window > 1});
     decoder.reserve(room, kPrompt + kMostTokens);
-    Scheduler scheduler(config, vision, decoder, backend, stream, {.slots = slots, .window = window});
+    Backend seen = backend;
+    seen.host_memory = backend.host_memory && !behind;
+    Scheduler scheduler(config, vision, decoder, seen, stream, {.slots = slots, .window = window});
     std::vector<std::shared_ptr<Sequence>> all;
     for (int i = 0; i < sequences; ++i) {
       all.push_back(sequence(i));
@@ -97,6 +100,8 @@ TEST_P(SchedulerTest, DraftsChangeNoToken) {
   EXPECT_EQ(run(6, 6, 6 * 512, 8), alone);
   EXPECT_EQ(made_room, 0);
   EXPECT_EQ(run(6, 6, 1024, 8), alone);
+  EXPECT_GT(made_room, 0);
+  EXPECT_EQ(run(6, 6, 1024, 8, true), alone);
   EXPECT_GT(made_room, 0);
   EXPECT_GT(step_tokens, steps);
 }
