@@ -68,41 +68,11 @@ def write_json(path, value):
 
 
 # --------------------------------------------------------------------------------------------- pages
-LETTER = """# Harbour Office
-
-Dear Mrs Porter,
-
-the boat will be ready on Monday.
-Please bring the old contract.
-
-| Item | Price |
-| Paint | 40.50 |
-| Rope | 12.00 |
-"""
 NOTICE = ["Notice", "The reading room opens at nine.", "Tea is served at four."]
 
 
 def font(size, bold=False):
     return ImageFont.truetype(f"DejaVuSans{'-Bold' if bold else ''}.ttf", size)
-
-
-def page_letter():
-    image = Image.new("RGB", (512, 640), "white")
-    draw, y = ImageDraw.Draw(image), 28
-    for line in LETTER.strip().split("\n"):
-        if line.startswith("# "):
-            draw.text((32, y), line[2:], "black", font(34, bold=True))
-            y += 30
-        elif line.startswith("|"):
-            cells = [c.strip() for c in line.strip("|").split("|")]
-            for x, cell in zip((32, 250), cells):
-                draw.rectangle((x, y - 6, x + 218, y + 36), outline="black")
-                draw.text((x + 10, y), cell, "black", font(24, bold=cells[0] == "Item"))
-            y += 12
-        else:
-            draw.text((32, y), line, "black", font(24))
-        y += 30
-    return image
 
 
 def page_notice():
@@ -123,7 +93,7 @@ def page_label(width, height, text):
     return image
 
 
-PAGES = {"letter": page_letter, "notice": page_notice, "label": lambda: page_label(128, 96, "Tea"),
+PAGES = {"notice": page_notice, "label": lambda: page_label(128, 96, "Tea"),
          "stamp": lambda: page_label(64, 48, "No")}
 
 
@@ -404,7 +374,6 @@ CASES = {  # model directory (below the root), page, prompt, most generated toke
     "tiny-b": ("tests/golden/tiny-b", "stamp", "Read the stamp.", 64, None),
     "tiny-c": ("tests/golden/tiny-c", "stamp", "What does it say?", 64, None),
     "mini-notice": ("models/quire-mini", "notice", "Convert this page to Markdown.", 512, 4),
-    "mini-letter": ("models/quire-mini", "letter", "Convert this page to Markdown.", 512, 4),
 }
 
 

@@ -20,6 +20,7 @@ constexpr std::string_view kHelp =
     "  quire parse INPUT...     pictures, PDFs and folders of them to Markdown\n"
     "  quire inspect [MODEL]    what a model directory holds and what it needs\n"
     "  quire bench --shape S    how long a decode step takes, and why\n"
+    "  quire bench --spec       what a drafter is worth on pages\n"
     "  quire --version\n"
     "\n"
     "quire COMMAND --help lists the options of a command.\n";

@@ -246,7 +246,7 @@ def main() -> None:
             text = page.markdown + "\n" if page.markdown else ""
             (args.write / f"{number:06}.md").write_text(text, encoding="utf-8")
     if args.sheet:
-        options = [] if args.sheet.suffix == ".png" else [cv2.IMWRITE_JPEG_QUALITY, 60]
+        options = [] if args.sheet.suffix == ".png" else [cv2.IMWRITE_WEBP_QUALITY, 50]
         cv2.imwrite(str(args.sheet), contact_sheet(drawn), options)
 
 

@@ -111,9 +111,22 @@ struct Request {
 };
 
 // Seconds of each phase of one request: `queue` until it was admitted; from then on others run at the same
-// time.
+// time. `steps` is no phase of its own but most of `decode`: the steps of the model that the request took
+// part in. A step drafts and verifies as one, so there is no time of either alone.
 struct Timings {
-  double preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0;
+  double preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0, steps = 0;
+};
+
+// Decoding with a drafter: the steps after the first token, without the last, which may be cut off.
+struct DraftCounts {
+  int steps = 0, tokens = 0;           // tokens: that the steps gave
+  std::vector<int> drafted, accepted;  // of draft 1, 2, ... of a step: how many there were, and were right
+
+  // Tokens of a step; 0 without any.
+  double acceptance_length() const { return steps ? static_cast<double>(tokens) / steps : 0; }
+  // The share of draft 1, 2, ... that was accepted.
+  std::vector<double> acceptance() const;
+  DraftCounts& operator+=(const DraftCounts& other);
 };
 
 struct Result {
@@ -122,16 +135,11 @@ struct Result {
   std::vector<std::int32_t> tokens;  // generated ids, the stop token included
   int image_tokens = 0;              // positions of the prompt that carry the image
   int prompt_tokens = 0;             // the whole prompt, image tokens included
+  int kept_tokens = 0;               // of these, those that an earlier request for the same page had run
   double mean_logprob = 0;           // natural log, over `tokens`
   double min_logprob = 0;
-  // Of decoding with drafts: steps of the model after the first token, but the last, and tokens they gave.
-  int draft_steps = 0, draft_tokens = 0;
+  DraftCounts drafts;  // nothing without drafts
   Timings seconds;
-
-  // Tokens of a step, 0 without drafts.
-  double acceptance_length() const {
-    return draft_steps ? static_cast<double>(draft_tokens) / draft_steps : 0;
-  }
 };
 
 // A loaded model. Calls from several threads run together, up to Options::requests at a time, in the order in

@@ -33,7 +33,8 @@ struct Backend {
   void (*download)(Stream&, void* to, const void* from, std::size_t bytes);
   void (*begin_upload)(Stream&, void* to, const void* from, std::size_t bytes);
   void (*begin_download)(Stream&, void* to, const void* from, std::size_t bytes);
-  void (*clear)(Stream&, void* memory, std::size_t bytes);  // zeros
+  void (*copy)(Stream&, void* to, const void* from, std::size_t bytes);  // within its memory
+  void (*clear)(Stream&, void* memory, std::size_t bytes);               // zeros
   // Waits for everything asked for so far. Throws Error{device} for what went wrong.
   void (*synchronize)(Stream&);
 
@@ -41,7 +42,7 @@ struct Backend {
   void* (*new_event)();
   void (*delete_event)(void*);
   void (*record)(Stream&, void* event);
-  void (*wait)(void* event);                             // throws Error{device}
+  void (*wait)(Stream&, void* event);                    // of that stream; throws Error{device}
   double (*seconds_between)(void* first, void* second);  // of two that have come
 
   // Graphs: what `body` asks of the stream, recorded (not run) to be run as one. nullptr: this backend has

@@ -55,11 +55,20 @@ void close(Stream& s) {
 
 void begin_upload(Stream& s, void* to, const void* from, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, handle(s)), "copy to the device");
+  ++s.counts.uploads;
 }
 void begin_download(Stream& s, void* to, const void* from, std::size_t bytes) {
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, handle(s)), "copy from the device");
+  ++s.counts.downloads;
 }
-void synchronize(Stream& s) { check(cudaStreamSynchronize(handle(s)), "waiting for the device"); }
+void synchronize(Stream& s) {
+  check(cudaStreamSynchronize(handle(s)), "waiting for the device");
+  ++s.counts.waits;
+}
+void copy(Stream& s, void* to, const void* from, std::size_t bytes) {
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, handle(s)), "copy on the device");
+  ++s.counts.kernels;
+}
 void upload(Stream& s, void* to, const void* from, std::size_t bytes) {
   begin_upload(s, to, from, bytes);
   synchronize(s);
@@ -70,6 +79,7 @@ void download(Stream& s, void* to, const void* from, std::size_t bytes) {
 }
 void clear(Stream& s, void* memory, std::size_t bytes) {
   check(cudaMemsetAsync(memory, 0, bytes, handle(s)), "clearing device memory");
+  ++s.counts.kernels;
 }
 
 void* new_event() {
@@ -89,11 +99,15 @@ double seconds_between(void* first, void* second) {
   check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(first), static_cast<cudaEvent_t>(second)), "event");
   return milliseconds * 1e-3;
 }
-void wait(void* event) { check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the device"); }
+void wait(Stream& s, void* event) {
+  check(cudaEventSynchronize(static_cast<cudaEvent_t>(event)), "waiting for the device");
+  ++s.counts.waits;
+}
 
 void* capture(Stream& s, const std::function<void()>& body) {
   check(cudaStreamBeginCapture(handle(s), cudaStreamCaptureModeThreadLocal), "recording a graph");
   cudaGraph_t graph = nullptr;
+  const StreamCounts before = s.counts;
   try {
     body();
   } catch (...) {
@@ -102,6 +116,7 @@ void* capture(Stream& s, const std::function<void()>& body) {
     throw;
   }
   check(cudaStreamEndCapture(handle(s), &graph), "recording a graph");
+  s.counts = before;  // nothing was launched
   cudaGraphExec_t executable;
   const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
   cudaGraphDestroy(graph);
@@ -109,7 +124,10 @@ void* capture(Stream& s, const std::function<void()>& body) {
   return executable;
 }
 void delete_graph(void* graph) { cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph)); }
-void run(Stream& s, void* graph) { check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), handle(s)), "graph"); }
+void run(Stream& s, void* graph) {
+  check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(graph), handle(s)), "graph");
+  ++s.counts.graphs;
+}
 
 // Every thread keeps four 16-byte loads in flight; the sum keeps the compiler from leaving them out.
 __global__ void read_kernel(const uint4* data, std::size_t n, unsigned* out) {
@@ -138,13 +156,13 @@ double read_bandwidth(Stream& s) {
   int multiprocessors = 0;
   check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, 0), "cudaDeviceGetAttribute");
   const Memory memory(*cuda_backend(), kBytes);
-  fill_kernel<<<8 * multiprocessors, kThreads, 0, handle(s)>>>(memory.as<unsigned>(), kBytes / sizeof(unsigned));
+  const Grid grid{.blocks = dim3(8 * multiprocessors), .threads = kThreads, .alone = true};
+  launch(s, "fill", grid, fill_kernel, memory.as<unsigned>(), kBytes / sizeof(unsigned));
   const Handle first(new_event(), delete_event), second(new_event(), delete_event);
   std::vector<double> seconds;
   for (int i = 0; i < kWarmUp + kRuns; ++i) {
     record(s, first.get());
-    read_kernel<<<8 * multiprocessors, kThreads, 0, handle(s)>>>(memory.as<const uint4>(), kBytes / sizeof(uint4),
-                                                                 memory.as<unsigned>());
+    launch(s, "read", grid, read_kernel, memory.as<const uint4>(), kBytes / sizeof(uint4), memory.as<unsigned>());
     record(s, second.get());
     synchronize(s);
     if (i >= kWarmUp) seconds.push_back(seconds_between(first.get(), second.get()));
@@ -167,6 +185,7 @@ constexpr Backend kBackend = {
     .download = download,
     .begin_upload = begin_upload,
     .begin_download = begin_download,
+    .copy = copy,
     .clear = clear,
     .synchronize = synchronize,
     .new_event = new_event,

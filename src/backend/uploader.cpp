@@ -10,7 +10,7 @@ void Uploader::send(Stream& stream, void* to, const void* from, std::size_t byte
   Buffer& buffer = buffers_[next_];
   next_ = (next_ + 1) % buffers_.size();
   if (buffer.sent.get()) {
-    backend_.wait(buffer.sent.get());
+    backend_.wait(stream, buffer.sent.get());
   } else {
     buffer.sent = Handle(backend_.new_event(), backend_.delete_event);
   }

@@ -1,6 +1,7 @@
 #include "cache/kv_pages.h"
 
-#include <algorithm>
+#include <ranges>
+#include <utility>
 
 #include "core/error.h"
 
@@ -17,25 +18,35 @@ KvPool::KvPool(const Backend& backend, Stream& stream, const Shape& shape)
       rows_(backend, shape.page_bytes() * static_cast<std::size_t>(shape.pages)),
       table_(backend, static_cast<std::size_t>(shape.slots * shape.pages_per_slot) * sizeof(std::int32_t)),
       held_(static_cast<std::size_t>(shape.slots)),
+      users_(static_cast<std::size_t>(shape.pages)),
       uploader_(backend) {
   const std::vector<std::int32_t> none(static_cast<std::size_t>(shape.slots * shape.pages_per_slot), -1);
   backend.upload(stream, table_.data(), none.data(), table_.size());
   for (std::int32_t page = shape.pages; page-- > 0;) free_.push_back(page);
 }
 
-void KvPool::hold(Stream& stream, int slot, std::int64_t tokens) {
+void KvPool::hold(Stream& stream, int slot, std::int64_t tokens, std::span<const std::int32_t> shared) {
   release(slot);
-  const std::int32_t pages = pages_for(tokens);
-  if (pages > shape_.pages_per_slot || pages > free_pages()) {
+  const std::int32_t pages = pages_for(tokens), more = pages - static_cast<std::int32_t>(shared.size());
+  if (pages > shape_.pages_per_slot || more > free_pages()) {
     fail(ErrorCode::out_of_memory,
          "{} tokens need {} pages of keys and values; {} are free, and one sequence may have {}", tokens,
-         pages, free_pages(), shape_.pages_per_slot);
+         more, free_pages(), shape_.pages_per_slot);
   }
   std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
-  held.assign(free_.end() - pages, free_.end());
-  free_.resize(free_.size() - static_cast<std::size_t>(pages));
-  std::reverse(held.begin(), held.end());  // in rising order, as long as nobody has mixed them
+  held.assign(shared.begin(), shared.end());
+  for (const std::int32_t page : shared) ++users_[static_cast<std::size_t>(page)];
+  take_free(held, more);
   send_table(stream, slot);
+}
+
+// In rising order, as long as nobody has mixed them.
+void KvPool::take_free(std::vector<std::int32_t>& held, std::int32_t count) {
+  for (; count > 0; --count) {
+    held.push_back(free_.back());
+    users_[static_cast<std::size_t>(free_.back())] = 1;
+    free_.pop_back();
+  }
 }
 
 bool KvPool::grow(Stream& stream, int slot, std::int64_t tokens) {
@@ -43,8 +54,7 @@ bool KvPool::grow(Stream& stream, int slot, std::int64_t tokens) {
   const std::int32_t pages = pages_for(tokens), more = pages - static_cast<std::int32_t>(held.size());
   if (more <= 0) return true;
   if (pages > shape_.pages_per_slot || more > free_pages()) return false;
-  held.insert(held.end(), free_.rbegin(), free_.rbegin() + more);
-  free_.resize(free_.size() - static_cast<std::size_t>(more));
+  take_free(held, more);
   send_table(stream, slot);
   return true;
 }
@@ -72,9 +82,21 @@ std::vector<std::span<std::byte>> KvPool::regions(int slot) const {
 }
 
 void KvPool::release(int slot) {
-  std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
-  free_.insert(free_.end(), held.rbegin(), held.rend());
-  held.clear();
+  drop(std::exchange(held_[static_cast<std::size_t>(slot)], {}));
+}
+
+std::vector<std::int32_t> KvPool::keep(int slot, std::int64_t tokens) {
+  const std::vector<std::int32_t>& held = held_[static_cast<std::size_t>(slot)];
+  QUIRE_CHECK(tokens % kPageSize == 0 && tokens <= held_tokens(slot), "{} of {} tokens are to be kept",
+              tokens, held_tokens(slot));
+  std::vector<std::int32_t> pages(held.begin(), held.begin() + tokens / kPageSize);
+  for (const std::int32_t page : pages) ++users_[static_cast<std::size_t>(page)];
+  return pages;
+}
+
+void KvPool::drop(std::span<const std::int32_t> pages) {
+  for (const std::int32_t page : std::views::reverse(pages))
+    if (--users_[static_cast<std::size_t>(page)] == 0) free_.push_back(page);
 }
 
 std::int32_t KvPool::row(int slot, std::int64_t index) const {

@@ -1,5 +1,6 @@
 // Keys and values of all sequences: pages of tokens, the same pages in every attention layer, and one block
-// table that says which slot holds which.
+// table that says which slot holds which. Sequences that begin with the same tokens may share the pages of
+// these, which nobody writes again.
 #pragma once
 
 #include <algorithm>
@@ -36,9 +37,9 @@ class KvPool {
     return static_cast<std::int32_t>((tokens + kPageSize - 1) / kPageSize);
   }
 
-  // Gives a slot pages for `tokens` tokens, in place of those it had. Throws Error{out_of_memory} with the
-  // numbers when there are too few free ones.
-  void hold(Stream& stream, int slot, std::int64_t tokens);
+  // Gives a slot pages for `tokens` tokens, in place of those it had: first the `shared` ones, then free
+  // ones. Throws Error{out_of_memory} with the numbers when there are too few of these.
+  void hold(Stream& stream, int slot, std::int64_t tokens, std::span<const std::int32_t> shared = {});
   // More pages for a slot, so that there is room for `tokens` tokens in all. False: too few are free.
   bool grow(Stream& stream, int slot, std::int64_t tokens);
   // Whether `hold` would find enough pages in a slot that has none.
@@ -46,6 +47,10 @@ class KvPool {
     return pages_for(tokens) <= std::min(shape_.pages_per_slot, free_pages());
   }
   void release(int slot);
+  // The pages of a slot's first `tokens` tokens, a multiple of kPageSize, stay as they are until they are
+  // dropped, whatever becomes of the slot.
+  std::vector<std::int32_t> keep(int slot, std::int64_t tokens);
+  void drop(std::span<const std::int32_t> pages);
   std::int64_t held_tokens(int slot) const {
     return kPageSize * std::ssize(held_[static_cast<std::size_t>(slot)]);
   }
@@ -61,12 +66,14 @@ class KvPool {
   const Backend& backend_;
   Shape shape_;
   KvPages pages(std::int64_t first_byte, std::int64_t cols) const;
+  void take_free(std::vector<std::int32_t>& held, std::int32_t count);
   void send_table(Stream& stream, int slot);
 
   Memory rows_;   // [layers][k, v][pages * kPageSize, cols], then the same of the drafter
   Memory table_;  // [slots, pages_per_slot], -1: none
   std::vector<std::vector<std::int32_t>> held_;  // of each slot
   std::vector<std::int32_t> free_;
+  std::vector<std::int32_t> users_;  // of each page: slots that hold it, and who keeps it
   Uploader uploader_;
 };
 

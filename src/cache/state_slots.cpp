@@ -102,13 +102,20 @@ std::vector<std::span<std::byte>> StateSlots::regions(int slot) const {
   return regions;
 }
 
-void StateSlots::clear(Stream& stream, int slot) {
+std::vector<std::span<std::byte>> StateSlots::prompt_regions(int slot) const {
+  std::vector<std::span<std::byte>> regions;
   for (int l = 0; l < shape_.layers; ++l) {
-    const std::span<float> checkpoint = state(l, slot);
     const Rows conv = prompt_conv(l, slot);
-    backend_.clear(stream, checkpoint.data(), checkpoint.size_bytes());
-    backend_.clear(stream, conv.data, static_cast<std::size_t>(conv.rows * conv.cols * size_of(conv.format)));
+    regions.push_back(std::as_writable_bytes(state(l, slot)));
+    regions.emplace_back(static_cast<std::byte*>(conv.data),
+                         static_cast<std::size_t>(conv.rows * conv.cols * size_of(conv.format)));
   }
+  return regions;
+}
+
+void StateSlots::clear(Stream& stream, int slot) {
+  for (const std::span<std::byte> region : prompt_regions(slot))
+    backend_.clear(stream, region.data(), region.size());
 }
 
 void StateSlots::end_prompt(Stream& stream, int slot, std::int32_t length, std::int32_t delta) {

@@ -36,6 +36,9 @@ class StateSlots {
   // All that a slot holds, in every layer, and its cursors.
   std::vector<std::span<std::byte>> regions(int slot) const;
 
+  // What a prompt leaves in a slot, in every layer: the state and its last inputs.
+  std::vector<std::span<std::byte>> prompt_regions(int slot) const;
+
   // A sequence begins: states and inputs are zero.
   void clear(Stream& stream, int slot);
   // Its prompt of `length` tokens is in the caches; generated tokens have rotary position index + delta.

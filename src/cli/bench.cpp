@@ -1,10 +1,14 @@
-// quire bench: how long a decode step takes, and how much of that the memory alone would need.
+// quire bench: how long a decode step takes, and how much of that the memory alone would need; what it costs
+// the host.
+#include "cli/bench.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,17 +25,6 @@
 
 namespace quire {
 namespace {
-
-struct BenchArguments {
-  std::string shape, model, draft, device = "auto", switches, json, rival;
-  std::vector<int> batches = {1, 8, 12, 32};
-  std::vector<std::int64_t> contexts = {1024, 4096};
-  int window = 1;
-  int accept = 0;
-  int steps = 50;
-  int threads = 0;
-  bool explain = false;
-};
 
 // A drafter, random or of a directory.
 struct BenchDrafter {
@@ -255,41 +248,141 @@ Json explain(Bench& bench, const StepTime& step, double bandwidth) {
   return list;
 }
 
+// --- what the host does for a step -----------------------------------------------------------------------
+
+struct HostShare {
+  double seconds = 0;   // until a step was asked for: the median
+  StreamCounts counts;  // of all steps
+};
+
+// Steps as the engine asks for them, one ahead of what is looked at: room for the tokens to come, the arrays
+// of a batch, launches. The wait for the step before is counted, its time is not. `others`: every step is of
+// another batch than the one before it, as if a request had left and one had come.
+HostShare measure_host(Bench& bench, int batch, std::int64_t context, int steps, bool others) {
+  constexpr int kWarmUp = 5;
+  std::vector<int> slots(static_cast<std::size_t>(std::min(batch + 1, Decoder::kMostRequests)));
+  std::iota(slots.begin(), slots.end(), 0);
+  const auto d =
+      bench.decoder(bench.backend, static_cast<int>(slots.size()), context + batch, kWarmUp + steps + 2);
+  for (const int slot : slots) {  // neighbours do not begin a page in the same step
+    d->close(slot);
+    d->open(slot, context + slot, {});
+    d->skip_prompt(slot, context + slot);
+  }
+  using Clock = std::chrono::steady_clock;
+  const Stream& stream = bench.stream;
+  std::vector<double> seconds;
+  StreamCounts before;
+  for (int i = 0; i < kWarmUp + steps; ++i) {
+    if (i == kWarmUp) before = stream.counts;
+    if (others) std::rotate(slots.begin(), slots.begin() + 1, slots.end());
+    const std::span<const int> now = std::span(slots).first(static_cast<std::size_t>(batch));
+    const Clock::time_point start = Clock::now();
+    for (const int slot : now) d->grow(slot, context + slot + std::int64_t{i + 2} * bench.window);
+    d->step(now, bench.window);
+    if (i >= kWarmUp) seconds.push_back(std::chrono::duration<double>(Clock::now() - start).count());
+    if (d->untaken() > 1) d->take();
+  }
+  const StreamCounts counts = stream.counts - before;
+  d->drain();
+  return {median(seconds), counts};
+}
+
 // --- another engine's figures ----------------------------------------------------------------------------
 
-// Milliseconds a step of a rival (bench/rivals/), by batch and context: JSON lines with "shape", "batch",
-// "context" and "ms_per_step".
-using Rival = std::map<std::pair<int, std::int64_t>, double>;
+// Rows of a rival (bench/rivals/), by batch and context: JSON lines with "shape", "batch", "context" and what
+// is compared.
+using Rival = std::map<std::pair<int, std::int64_t>, Json>;
 
-Rival read_rival(const std::string& path, const std::string& shape) {
+Rival read_rival(const BenchArguments& a, const std::vector<std::string>& compared) {
   Rival rival;
-  const std::string text = read_file(path);
+  if (a.rival.empty()) return rival;
+  const std::string text = read_file(a.rival);
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const std::string line = text.substr(at, end - at);
     at = end + 1;
     if (line.find('{') == std::string::npos) continue;
-    const Json row = parse_json(line, path);
-    const auto complete = {"shape", "batch", "context", "ms_per_step"};
-    if (!std::all_of(complete.begin(), complete.end(), [&](const char* name) { return row.contains(name); }))
-      fail(ErrorCode::invalid_input, "{}: a line without shape, batch, context and ms_per_step: {}", path,
-           line);
-    if (row["shape"] == shape)
-      rival[{row["batch"].get<int>(), row["context"].get<std::int64_t>()}] = row["ms_per_step"].get<double>();
+    const Json row = parse_json(line, a.rival);
+    std::vector<std::string> needed = {"shape", "batch", "context"};
+    needed.insert(needed.end(), compared.begin(), compared.end());
+    if (!std::ranges::all_of(needed, [&](const std::string& name) { return row.contains(name); }))
+      fail(ErrorCode::invalid_input, "{}: a line without {}: {}", a.rival, fmt::join(needed, ", "), line);
+    if (row["shape"] == a.shape) rival[{row["batch"].get<int>(), row["context"].get<std::int64_t>()}] = row;
   }
   return rival;
 }
 
 // --- the command -----------------------------------------------------------------------------------------
 
-std::string device_name(const Backend& backend) {
-  return backend.host_memory ? fmt::format("CPU ({})", backend.ops->name) : cuda::device_facts(0).name;
+// A line for each context and batch: how long a step takes.
+Json step_table(const BenchArguments& a, Bench& bench, double bandwidth) {
+  if (a.accept > 0) fmt::print("{} tokens a step and sequence: assumed, not measured\n", a.accept);
+  const Rival rival = read_rival(a, {"ms_per_step"});
+  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}{}\n", "batch", "context", "ms a step",
+             a.accept > 0 ? "tokens/s" : "rows/s", "floor ms", "limit%", rival.empty() ? "" : "  rival");
+  Json rows = Json::array();
+  for (const std::int64_t context : a.contexts) {
+    for (const int batch : a.batches) {
+      const StepTime t = measure_steps(bench, batch, context, a.steps, bandwidth);
+      const double limit = 100 * t.floor / t.seconds;
+      Json row = {{"batch", batch},
+                  {"context", context},
+                  {"window", a.window},
+                  {"draft", a.draft},
+                  {"assumed_tokens_a_step", a.accept},
+                  {"ms_a_step", 1e3 * t.seconds},
+                  {"floor_ms", 1e3 * t.floor},
+                  {"limit_percent", limit}};
+      std::string ratio;
+      if (const auto other = rival.find({batch, context}); other != rival.end()) {
+        row["rival_ms_a_step"] = other->second["ms_per_step"];
+        ratio = fmt::format("  {:.1f} times as fast",
+                            other->second["ms_per_step"].get<double>() / (1e3 * t.seconds));
+      }
+      fmt::print("{:>6} {:>8} {:>10.3f} {:>12.0f} {:>10.3f} {:>7.1f}{}\n", batch, context, 1e3 * t.seconds,
+                 batch * (a.accept > 0 ? a.accept : a.window) / t.seconds, 1e3 * t.floor, limit, ratio);
+      std::fflush(stdout);
+      if (a.explain) row["operations"] = explain(bench, t, bandwidth);
+      rows.push_back(row);
+    }
+  }
+  return rows;
 }
 
-const Backend& find_backend(const std::string& device) {
-  const Backend* cuda = device == "cpu" ? nullptr : cuda_backend();
-  if (!cuda && device == "cuda") fail(ErrorCode::not_found, "there is no GPU that Quire can use");
-  return cuda ? *cuda : cpu_backend();
+// Two lines for each context and batch: what a step costs the host.
+Json metadata_table(const BenchArguments& a, Bench& bench) {
+  const Rival rival = read_rival(a, {"host_us_per_step", "gpu_us_per_step"});
+  if (bench.backend.host_memory)
+    fmt::print("a CPU runs a step while it is asked for: all of it is in here\n");
+  fmt::print("{:>6} {:>8}  {:<10} {:>10} {:>10} {:>8} {:>7}{}\n", "batch", "context", "each step", "host us",
+             "launches", "copies", "waits", rival.empty() ? "" : "  rival: host us, GPU us");
+  Json rows = Json::array();
+  for (const std::int64_t context : a.contexts) {
+    for (const int batch : a.batches) {
+      Json row = {{"batch", batch}, {"context", context}, {"window", a.window}, {"draft", a.draft}};
+      std::string theirs;
+      if (const auto other = rival.find({batch, context}); other != rival.end()) {
+        const Json &host = other->second["host_us_per_step"], &gpu = other->second["gpu_us_per_step"];
+        row["rival_host_us"] = host, row["rival_gpu_us"] = gpu;
+        theirs = fmt::format("  {} {}", host.dump(), gpu.dump());
+      }
+      for (const bool others : {false, true}) {
+        const HostShare h = measure_host(bench, batch, context, a.steps, others);
+        const auto a_step = [&](std::int64_t count) { return static_cast<double>(count) / a.steps; };
+        fmt::print("{:>6} {:>8}  {:<10} {:>10.1f} {:>10.2f} {:>8.2f} {:>7.2f}{}\n", batch, context,
+                   others ? "new batch" : "same batch", 1e6 * h.seconds, a_step(h.counts.launches()),
+                   a_step(h.counts.copies()), a_step(h.counts.waits), theirs);
+        std::fflush(stdout);
+        row[others ? "new_batch" : "same_batch"] = {{"host_us", 1e6 * h.seconds},
+                                                    {"launches", a_step(h.counts.launches())},
+                                                    {"copies", a_step(h.counts.copies())},
+                                                    {"waits", a_step(h.counts.waits)}};
+      }
+      rows.push_back(row);
+    }
+  }
+  return rows;
 }
 
 int run(const BenchArguments& a) {
@@ -306,35 +399,7 @@ int run(const BenchArguments& a) {
              a.window == 1     ? ""
              : a.draft.empty() ? " (verification alone: no drafter runs)"
                                : fmt::format(", drafts of {}", a.draft));
-  if (a.accept > 0) fmt::print("{} tokens a step and sequence: assumed, not measured\n", a.accept);
-  const Rival rival = a.rival.empty() ? Rival() : read_rival(a.rival, a.shape);
-  fmt::print("{:>6} {:>8} {:>10} {:>12} {:>10} {:>7}{}\n", "batch", "context", "ms a step",
-             a.accept > 0 ? "tokens/s" : "rows/s", "floor ms", "limit%", rival.empty() ? "" : "  rival");
-  Json rows = Json::array();
-  for (const std::int64_t context : a.contexts) {
-    for (const int batch : a.batches) {
-      const StepTime t = measure_steps(bench, batch, context, a.steps, bandwidth);
-      const double limit = 100 * t.floor / t.seconds;
-      const auto other = rival.find({batch, context});
-      const std::string ratio =
-          other == rival.end() ? ""
-                               : fmt::format("  {:.1f} times as fast", other->second / (1e3 * t.seconds));
-      fmt::print("{:>6} {:>8} {:>10.3f} {:>12.0f} {:>10.3f} {:>7.1f}{}\n", batch, context, 1e3 * t.seconds,
-                 batch * (a.accept > 0 ? a.accept : a.window) / t.seconds, 1e3 * t.floor, limit, ratio);
-      std::fflush(stdout);
-      Json row = {{"batch", batch},
-                  {"context", context},
-                  {"window", a.window},
-                  {"draft", a.draft},
-                  {"assumed_tokens_a_step", a.accept},
-                  {"ms_a_step", 1e3 * t.seconds},
-                  {"floor_ms", 1e3 * t.floor},
-                  {"limit_percent", limit}};
-      if (other != rival.end()) row["rival_ms_a_step"] = other->second;
-      if (a.explain) row["operations"] = explain(bench, t, bandwidth);
-      rows.push_back(row);
-    }
-  }
+  const Json rows = a.metadata ? metadata_table(a, bench) : step_table(a, bench, bandwidth);
   if (!a.json.empty()) {
     const Json result = {{"what", name},
                          {"device", device_name(backend)},
@@ -348,7 +413,35 @@ int run(const BenchArguments& a) {
   return kExitOk;
 }
 
+// Of --spec.
+void add_page_options(CLI::App& app, BenchArguments& a) {
+  constexpr const char* kGroup = "Pages";
+  app.add_flag("--spec", a.speculation,
+               "Read pages instead, with drafts in windows of a fixed size and without: acceptance and speed")
+      ->group(kGroup);
+  app.add_option("--pages", a.pages, "Pictures, PDFs, folders of them")->type_name("INPUT")->group(kGroup);
+  app.add_option("--max-tokens", a.max_tokens, "Most tokens a page")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1'000'000))
+      ->group(kGroup);
+  app.add_option("--temperature", a.temperature, "0: always the likeliest token")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 100.0))
+      ->group(kGroup);
+  app.add_option("--seed", a.seed, "The same seed gives the same text")->capture_default_str()->group(kGroup);
+}
+
 }  // namespace
+
+std::string device_name(const Backend& backend) {
+  return backend.host_memory ? fmt::format("CPU ({})", backend.ops->name) : cuda::device_facts(0).name;
+}
+
+const Backend& find_backend(const std::string& device) {
+  const Backend* cuda = device == "cpu" ? nullptr : cuda_backend();
+  if (!cuda && device == "cuda") fail(ErrorCode::not_found, "there is no GPU that Quire can use");
+  return cuda ? *cuda : cpu_backend();
+}
 
 int bench_command(int argc, char** argv) {
   BenchArguments a;
@@ -365,8 +458,8 @@ int bench_command(int argc, char** argv) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(1, 262144));
-  app.add_option("--window", a.window, "Rows of a sequence in one step")
-      ->capture_default_str()
+  app.add_option("--window", a.window,
+                 "Rows of a sequence in one step (1; with --spec as many as blocks of the drafter have)")
       ->check(CLI::Range(1, 16));
   app.add_option("--draft", a.draft,
                  "A drafter's directory, or \"published\" or \"published-dflash2\": random weights, the "
@@ -384,12 +477,15 @@ int bench_command(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
   app.add_option("--switch", a.switches,
-                 "Optimizations by name: graphs=off, dependent_launch=off, gdn_ring=f32")
+                 "Optimizations by name: graphs=off, dependent_launch=off, gdn_ring=f32, ...")
       ->type_name("LIST");
   app.add_option("--json", a.json, "Write the figures into this file, too")->type_name("FILE");
   app.add_option("--rival", a.rival, "Figures of another engine (bench/rivals/), for a ratio")
       ->type_name("FILE");
   app.add_flag("--explain", a.explain, "Say for each step where its time goes");
+  app.add_flag("--metadata", a.metadata,
+               "Say instead what a step costs the host: time until it is asked for, launches, copies, waits");
+  add_page_options(app, a);
   app.footer(
       "limit%: the time that the least bytes of a step (weights, keys and values, states) take at the read "
       "bandwidth\n"
@@ -397,6 +493,8 @@ int bench_command(int argc, char** argv) {
       "depend on\n"
       "what they hold.");
   if (const auto code = read_arguments(app, argc, argv)) return *code;
+  if (a.speculation) return bench_speculation(a);
+  a.window = std::max(a.window, 1);
   return run(a);
 }
 

@@ -151,6 +151,8 @@ std::string summary(const ParseTotals& totals, double seconds) {
   if (totals.blank > 0) text += fmt::format(", {} blank", totals.blank);
   if (totals.truncated > 0) text += fmt::format(", {} truncated", totals.truncated);
   if (totals.failed > 0) text += fmt::format(", {} failed", totals.failed);
+  if (totals.drafts.steps > 0)
+    text += fmt::format("; {:.2f} tokens a step", totals.drafts.acceptance_length());
   return text;
 }
 

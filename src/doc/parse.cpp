@@ -77,13 +77,13 @@ void record_result(const Result& result, const Listener& listener, PageRecord& r
   record.finish_reason = to_string(result.finish_reason);
   record.mean_logprob = result.mean_logprob;
   record.min_logprob = result.min_logprob;
-  record.draft_steps = result.draft_steps;
-  record.draft_tokens = result.draft_tokens;
+  record.drafts = result.drafts;
   record.seconds.preprocess = result.seconds.preprocess;
   record.seconds.queue = result.seconds.queue;
   record.seconds.vision = result.seconds.vision;
   record.seconds.prefill = result.seconds.prefill;
   record.seconds.decode = result.seconds.decode;
+  record.seconds.steps = result.seconds.steps;
   if (listener.invented()) {
     record.status = PageStatus::blank;
     record.reason = "no_ink";
@@ -124,14 +124,18 @@ void remove_page_records(const fs::path& folder) {
 }
 
 // One line of --timings.
-std::string timings_line(std::string_view label, const PageSeconds& seconds, std::int64_t tokens) {
-  return fmt::format(
+std::string timings_line(std::string_view label, const PageSeconds& seconds, std::int64_t tokens,
+                         const DraftCounts& drafts) {
+  std::string line = fmt::format(
       "{}: decode image {:.1f} ms, preprocess {:.1f} ms, queue {:.1f} ms, vision {:.1f} ms, prefill {:.1f} "
-      "ms, "
-      "decode {:.1f} ms ({} tokens, {:.1f} tokens/s)",
+      "ms, decode {:.1f} ms, of that steps {:.1f} ms ({} tokens, {:.1f} tokens/s)",
       label, 1e3 * seconds.decode_image, 1e3 * seconds.preprocess, 1e3 * seconds.queue, 1e3 * seconds.vision,
-      1e3 * seconds.prefill, 1e3 * seconds.decode, tokens,
+      1e3 * seconds.prefill, 1e3 * seconds.decode, 1e3 * seconds.steps, tokens,
       seconds.decode > 0 ? static_cast<double>(tokens) / seconds.decode : 0);
+  if (drafts.steps > 0)
+    line += fmt::format("; {} steps of {:.2f} tokens, drafts accepted {:.2f}", drafts.steps,
+                        drafts.acceptance_length(), fmt::join(drafts.acceptance(), " "));
+  return line;
 }
 
 class Run {
@@ -161,7 +165,8 @@ class Run {
     keep_what_is_done();
     totals_.interrupted = stop_.stop_requested();
     if (totals_.interrupted) tell_interruption();
-    if (job_.timings && totals_.pages() > 0) progress_.note(timings_line("all pages", seconds_, tokens_));
+    if (job_.timings && totals_.pages() > 0)
+      progress_.note(timings_line("all pages", seconds_, tokens_, totals_.drafts));
     return totals_;
   }
 
@@ -267,8 +272,7 @@ class Run {
     if (!upright) return std::nullopt;
     upright->turned = degrees;
     upright->tokens += answer->tokens;
-    upright->draft_steps += answer->draft_steps;
-    upright->draft_tokens += answer->draft_tokens;
+    upright->drafts += answer->drafts;
     upright->seconds += answer->seconds;
     return upright;
   }
@@ -322,11 +326,12 @@ class Run {
     }
     seconds_ += record.seconds;
     tokens_ += record.tokens;
+    totals_.drafts += record.drafts;
     progress_.page_done(label,
                         fmt::format("{}, {} tokens, {:.2f} s", to_string(record.status), record.tokens,
                                     record.seconds.total()),
                         stream_.total());
-    if (job_.timings) progress_.note(timings_line(label, record.seconds, record.tokens));
+    if (job_.timings) progress_.note(timings_line(label, record.seconds, record.tokens, record.drafts));
     document_.pages.push_back(std::move(record));
   }
 

@@ -30,6 +30,7 @@ struct ParseJob {
 
 struct ParseTotals {
   int ok = 0, truncated = 0, blank = 0, failed = 0;
+  DraftCounts drafts;
   bool interrupted = false;
 
   int pages() const { return ok + truncated + blank + failed; }

@@ -19,14 +19,17 @@ Json seconds_json(const PageSeconds& seconds) {
           {"queue", rounded(seconds.queue)},
           {"vision", rounded(seconds.vision)},
           {"prefill", rounded(seconds.prefill)},
-          {"decode", rounded(seconds.decode)}};
+          {"decode", rounded(seconds.decode)},
+          {"steps", rounded(seconds.steps)}};
 }
 
 // Nothing without drafts.
-void add_acceptance(Json& json, std::int64_t steps, std::int64_t tokens) {
-  if (steps == 0) return;
-  json["draft_steps"] = steps;
-  json["acceptance_length"] = rounded(static_cast<double>(tokens) / static_cast<double>(steps));
+void add_acceptance(Json& json, const DraftCounts& drafts) {
+  if (drafts.steps == 0) return;
+  json["draft_steps"] = drafts.steps;
+  json["acceptance_length"] = rounded(drafts.acceptance_length());
+  json["acceptance"] = Json::array();
+  for (const double share : drafts.acceptance()) json["acceptance"].push_back(rounded(share));
 }
 
 Json page_json(const PageRecord& page, bool with_text) {
@@ -41,7 +44,7 @@ Json page_json(const PageRecord& page, bool with_text) {
     json["finish_reason"] = page.finish_reason;
     json["mean_logprob"] = rounded(page.mean_logprob);
     json["min_logprob"] = rounded(page.min_logprob);
-    add_acceptance(json, page.draft_steps, page.draft_tokens);
+    add_acceptance(json, page.drafts);
   }
   if (page.turned) json["turned"] = page.turned;
   json["seconds"] = seconds_json(page.seconds);
@@ -70,6 +73,7 @@ PageSeconds& PageSeconds::operator+=(const PageSeconds& other) {
   vision += other.vision;
   prefill += other.prefill;
   decode += other.decode;
+  steps += other.steps;
   return *this;
 }
 
@@ -80,22 +84,22 @@ std::string to_json(const DocumentRecord& document, bool with_text, bool one_lin
   for (const PageStatus status :
        {PageStatus::ok, PageStatus::truncated, PageStatus::blank, PageStatus::failed})
     counts[std::string(to_string(status))] = 0;
-  std::int64_t tokens = 0, draft_steps = 0, draft_tokens = 0;
+  std::int64_t tokens = 0;
+  DraftCounts drafts;
   PageSeconds seconds;
   for (const PageRecord& page : document.pages) {
     pages.push_back(page_json(page, with_text));
     Json& count = counts[std::string(to_string(page.status))];
     count = count.get<int>() + 1;
     tokens += page.tokens;
-    draft_steps += page.draft_steps;
-    draft_tokens += page.draft_tokens;
+    drafts += page.drafts;
     seconds += page.seconds;
   }
   json["pages"] = std::move(pages);
   json["totals"] = {{"pages", document.pages.size()}};
   json["totals"].update(counts);
   json["totals"]["tokens"] = tokens;
-  add_acceptance(json["totals"], draft_steps, draft_tokens);
+  add_acceptance(json["totals"], drafts);
   json["totals"]["seconds"] = seconds_json(seconds);
   return dump(json, one_line);
 }

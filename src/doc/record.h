@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "doc/status.h"
+#include "quire/quire.h"
 
 namespace quire {
 
@@ -14,6 +15,7 @@ inline constexpr int kRecordSchema = 1;
 
 struct PageSeconds {
   double decode_image = 0, preprocess = 0, queue = 0, vision = 0, prefill = 0, decode = 0;
+  double steps = 0;  // of decode, as in Timings
   double total() const { return decode_image + preprocess + queue + vision + prefill + decode; }
   PageSeconds& operator+=(const PageSeconds& other);
 };
@@ -31,8 +33,8 @@ struct PageRecord {
   std::string finish_reason;  // of the engine; "" when the model was not asked
   double mean_logprob = 0;    // natural log, over the generated tokens
   double min_logprob = 0;
-  int draft_steps = 0, draft_tokens = 0;  // as in Result
-  int turned = 0;                         // degrees clockwise by which the page was turned before it was read
+  DraftCounts drafts;
+  int turned = 0;  // degrees clockwise by which the page was turned before it was read
   PageSeconds seconds;
   std::string text;  // Markdown
 };

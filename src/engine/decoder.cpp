@@ -28,6 +28,11 @@ StateSlots::Shape states_of(const TextConfig& config, Format format, const Switc
   return shape;
 }
 
+std::int64_t image_tokens_before(const Decoder::Prompt& prompt, std::size_t end) {
+  const std::span<const std::int32_t> tokens = prompt.tokens.first(end);
+  return std::count(tokens.begin(), tokens.end(), prompt.image_token_id);
+}
+
 }  // namespace
 
 int Decoder::bucket(int requests) {
@@ -72,6 +77,10 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
     drafter_.emplace(model->config, model->weights, weights, backend, format,
                      Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});
   }
+  std::size_t kept_bytes = static_cast<std::size_t>(kPrefillChunk * config.hidden_size * size_of(format));
+  for (const std::span<std::byte> region : states_.prompt_regions(0)) kept_bytes += region.size();
+  for (int i = 0; i < limits.places; ++i)
+    places_.push_back({.kept = {}, .pages = {}, .memory = Memory(backend, kept_bytes)});
   stream.dependent_launch = switches.dependent_launch;
   backend.clear(stream, settings_.data(), settings_.size());
   backend.clear(stream, seen_.data(), seen_.size());
@@ -95,7 +104,8 @@ std::size_t Decoder::token_bytes() const {
 
 std::size_t Decoder::fixed_bytes() const {
   return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + history_.size() +
-         static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_);
+         static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_) +
+         (places_.empty() ? 0 : places_.size() * places_.front().memory.size());
 }
 
 void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
@@ -105,13 +115,24 @@ void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
   shape.pages_per_slot = KvPool::pages_for(longest + overrun());
   backend_.synchronize(stream_);
   graphs_.clear();
+  for (Place& place : places_) place.kept = {}, place.pages.clear();
   kv_.reset();  // the old one first
   kv_.emplace(backend_, stream_, shape);
 }
 
-void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings) {
-  kv_->hold(stream_, slot, tokens + overrun());
-  states_.clear(stream_, slot);
+void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settings, int place) {
+  if (place < 0) {
+    kv_->hold(stream_, slot, tokens + overrun());
+    states_.clear(stream_, slot);
+  } else {
+    const Place& p = places_[static_cast<std::size_t>(place)];
+    kv_->hold(stream_, slot, tokens + overrun(), p.pages);
+    const std::byte* from = p.memory.data();
+    for (const std::span<std::byte> region : states_.prompt_regions(slot)) {
+      backend_.copy(stream_, region.data(), from, region.size());
+      from += region.size();
+    }
+  }
   asked_[static_cast<std::size_t>(slot)] = settings;
   uploader_.send(stream_, settings_.as<SamplingSettings>() + slot, &settings, sizeof(settings));
 }
@@ -158,17 +179,41 @@ void Decoder::resume(int slot, const Saved& saved) {
   }
 }
 
+void Decoder::keep(int place, int slot, const Prompt& prompt, std::size_t end) {
+  drop(place);
+  Place& p = places_[static_cast<std::size_t>(place)];
+  p.pages = kv_->keep(slot, static_cast<std::int64_t>(end));
+  std::byte* to = p.memory.data();
+  for (const std::span<std::byte> region : states_.prompt_regions(slot)) {
+    backend_.copy(stream_, to, region.data(), region.size());
+    to += region.size();
+  }
+  const std::int64_t used = image_tokens_before(prompt, end);
+  const Rows rest = prompt.features.slice_rows(used - prompt.first_feature,
+                                               image_tokens_before(prompt, prompt.tokens.size()) - used);
+  QUIRE_CHECK(rest.rows <= kPrefillChunk, "{} image tokens after the kept ones", rest.rows);
+  p.kept = {.tokens = end, .features = rest, .first_feature = used};
+  if (rest.rows == 0) return;
+  p.kept.features.data = to;
+  backend_.copy(stream_, to, rest.data,
+                static_cast<std::size_t>(rest.rows * rest.cols * size_of(rest.format)));
+}
+
+void Decoder::drop(int place) {
+  Place& p = places_[static_cast<std::size_t>(place)];
+  if (kv_) kv_->drop(std::exchange(p.pages, {}));
+  p.kept = {};
+}
+
 std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t begin) {
   const std::span<const std::int32_t> tokens = prompt.tokens;
   const std::size_t end = std::min<std::size_t>(begin + kPrefillChunk, tokens.size());
-  if (begin == 0 && has_penalties(asked_[static_cast<std::size_t>(slot)])) note_prompt(slot, tokens);
   batch_.clear();
   std::vector<std::int32_t> image_rows;
   for (std::size_t i = begin; i < end; ++i) {
     if (tokens[i] == prompt.image_token_id) image_rows.push_back(static_cast<std::int32_t>(i - begin));
   }
-  const auto features_used =
-      std::count(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(begin), prompt.image_token_id);
+  const std::int64_t features_used = image_tokens_before(prompt, begin) - prompt.first_feature;
   const auto part = [&](const std::vector<std::int32_t>& axis) {
     return std::span<const std::int32_t>(axis).subspan(begin, end - begin);
   };
@@ -180,6 +225,7 @@ std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t b
   const Rows logits = text_.forward(stream_, step);
   if (drafter_) drafter_->extend(stream_, step, text_.features());
   if (end == tokens.size()) {
+    if (has_penalties(asked_[static_cast<std::size_t>(slot)])) note_prompt(slot, tokens);
     states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
     backend_.record(stream_, next_result().begun.get());
     draw(logits, step.requests, true);
@@ -276,7 +322,7 @@ Decoder::Result Decoder::take() {
   const Pending& p = results_[next_];
   next_ = (next_ + 1) % kMostUntaken;
   --untaken_;
-  backend_.wait(p.done.get());
+  backend_.wait(stream_, p.done.get());
   return {.rows = {reinterpret_cast<const Sampled*>(p.memory.data() + rows_offset_), p.rows},
           .counts = {p.memory.as<std::int32_t>(), p.requests},
           .matched = {p.memory.as<std::int32_t>() + (matched() - counts()), history_.data() ? p.requests : 0},

@@ -27,6 +27,7 @@ class Decoder {
   struct Limits {
     int slots = 1;   // sequences at a time
     int window = 1;  // rows of a sequence in one step
+    int places = 0;  // for beginnings of prompts that are kept
   };
   struct DraftModel {
     const DrafterConfig& config;
@@ -39,12 +40,14 @@ class Decoder {
   };
   // Of what a sequence has said, so much is looked through.
   static constexpr std::int32_t kHistory = 4096;
-  // `image_token_id` tokens take the next rows of `features`, which are in the backend's memory.
+  // `image_token_id` tokens take the next rows of `features`, which are in the backend's memory and begin
+  // with that of image token `first_feature`.
   struct Prompt {
     std::span<const std::int32_t> tokens;
     const MropePositions& positions;
     std::int32_t image_token_id = 0;
     Rows features;
+    std::int64_t first_feature = 0;
   };
   // What became of one step: its rows, request after request, and how many of each request count.
   struct Result {
@@ -71,9 +74,9 @@ class Decoder {
   std::size_t token_bytes() const;
   std::size_t fixed_bytes() const;
 
-  // A sequence begins in `slot`, with room for `tokens` tokens; windows may reach past them. Throws
-  // Error{out_of_memory} with the numbers.
-  void open(int slot, std::int64_t tokens, const SamplingSettings& settings);
+  // A sequence begins in `slot`, with room for `tokens` tokens; windows may reach past them. Its prompt
+  // begins with what is kept in `place`, if it is one. Throws Error{out_of_memory} with the numbers.
+  void open(int slot, std::int64_t tokens, const SamplingSettings& settings, int place = -1);
   // Whether there is room for that, now, and when nothing else is held.
   bool fits(std::int64_t tokens) const { return kv_ && kv_->fits(tokens + overrun()); }
   bool could_hold(std::int64_t tokens) const {
@@ -102,6 +105,17 @@ class Decoder {
   void prefill(int slot, const Prompt& prompt) {
     for (std::size_t begin = 0; begin < prompt.tokens.size();) begin = prefill_chunk(slot, prompt, begin);
   }
+
+  // Beginnings of prompts: the first `end` tokens of the one that is running in `slot`, where a chunk has
+  // just ended and the next is the last. They hold their pages, and are gone after `reserve`.
+  void keep(int place, int slot, const Prompt& prompt, std::size_t end);
+  void drop(int place);
+  struct Kept {
+    std::size_t tokens = 0;
+    Rows features;  // for the image tokens after them
+    std::int64_t first_feature = 0;
+  };
+  const Kept& kept(int place) const { return places_[static_cast<std::size_t>(place)].kept; }
 
   // As if a prompt of `length` tokens had run that left keys, values and states of zero: for measuring.
   void skip_prompt(int slot, std::int64_t length);
@@ -136,6 +150,12 @@ class Decoder {
     bool usual = false;
   };
 
+  struct Place {
+    Kept kept;
+    std::vector<std::int32_t> pages;
+    Memory memory;  // states, then features
+  };
+
   // Rows past a sequence's last token: a window that begins at it, and one that was asked for before the
   // first was known to reach the end.
   std::int64_t overrun() const { return 2 * (limits_.window - 1); }
@@ -162,6 +182,7 @@ class Decoder {
   StepArrays arrays_;
   StateSlots states_;
   std::optional<KvPool> kv_;
+  std::vector<Place> places_;
   std::size_t rows_offset_;  // in outcome_
   Memory outcome_;           // counts and matches of the requests, then a Sampled for each row
   Memory settings_, seen_, drafts_;

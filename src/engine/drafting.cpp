@@ -54,9 +54,10 @@ Decoder::DraftSource Drafting::source() const {
   return {.model = drafter_ ? &drafter_->model : nullptr, .lookup = name_ == "ngram"};
 }
 
-int Drafting::window() const {
-  if (drafter_) return std::min(drafter_->config.block_size, kMostWindow);
-  return name_ == "ngram" ? kLookupWindow : 1;
+int Drafting::window(const Switches& switches) const {
+  if (name_ == "none") return 1;
+  const int most = drafter_ ? std::min(drafter_->config.block_size, kMostWindow) : kLookupWindow;
+  return switches.window > 0 ? std::min(switches.window, most) : most;
 }
 
 }  // namespace quire

@@ -20,7 +20,7 @@ class Drafting {
            const Backend& backend, Stream& stream);
 
   Decoder::DraftSource source() const;
-  int window() const;                                // most rows of a sequence in one step
+  int window(const Switches& switches) const;        // most rows of a sequence in one step
   const std::string& name() const { return name_; }  // "none", "ngram" or the drafter's directory
 
  private:

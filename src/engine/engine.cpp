@@ -4,6 +4,8 @@
 #include <cmath>
 #include <new>
 
+#include <xxhash.h>
+
 #include "backend/cuda.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
@@ -68,6 +70,14 @@ SamplingSettings to_settings(const Sampling& s) {
           .seed = s.seed};
 }
 
+Sequence::Hash hash_of(const ImageView& image) {
+  const XXH128_hash_t hash = XXH3_128bits_withSeed(
+      image.rgb,
+      std::size_t{3} * static_cast<std::size_t>(image.width) * static_cast<std::size_t>(image.height),
+      static_cast<XXH64_hash_t>(image.width));
+  return {hash.low64, hash.high64};
+}
+
 std::string gibibytes(double bytes) {
   return fmt::format("{:.2f} GiB", bytes / (1 << 30));
 }
@@ -78,8 +88,26 @@ std::string_view version() {
   return QUIRE_VERSION;
 }
 
+std::vector<double> DraftCounts::acceptance() const {
+  std::vector<double> shares;
+  for (std::size_t i = 0; i < drafted.size(); ++i)
+    shares.push_back(static_cast<double>(accepted[i]) / drafted[i]);
+  return shares;
+}
+
+DraftCounts& DraftCounts::operator+=(const DraftCounts& other) {
+  steps += other.steps, tokens += other.tokens;
+  const std::size_t drafts = std::max(drafted.size(), other.drafted.size());
+  drafted.resize(drafts), accepted.resize(drafts);
+  for (std::size_t i = 0; i < other.drafted.size(); ++i)
+    drafted[i] += other.drafted[i], accepted[i] += other.accepted[i];
+  return *this;
+}
+
 // Turns a GPU's host can prepare for while it runs one; a CPU does better work on less at a time.
 constexpr int kGpuRequests = 32, kCpuRequests = 4;
+// Pages whose prompts are kept for another request.
+constexpr int kKeptPages = 4;
 // Tokens of prompts between two steps: 4 chunks of a GPU, one of a CPU.
 constexpr int kGpuPromptTokens = 2048, kCpuPromptTokens = 512;
 
@@ -99,10 +127,13 @@ struct Engine::State {
         drafting(options.draft, options.model, config.text, backend, stream),
         vision(config.vision, weights.vision, backend, format),
         limits{.slots = requests_at_a_time(options),
-               .window = drafting.window(),
-               .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens},
+               .window = drafting.window(switches),
+               .fixed_window = switches.window > 0,
+               .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens,
+               .places = kKeptPages},
         decoder(config.text, weights.text, backend, stream, format, switches,
-                {.slots = limits.slots, .window = limits.window}, drafting.source()) {
+                {.slots = limits.slots, .window = limits.window, .places = limits.places},
+                drafting.source()) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
@@ -248,6 +279,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
   const ImageGrid grid{sequence->patches.grid_height, sequence->patches.grid_width};
   sequence->positions =
       mrope_positions(sequence->prompt, config.image_token_id, {&grid, 1}, config.vision.spatial_merge_size);
+  sequence->page = hash_of(request.image);
   result.seconds.preprocess = seconds_since(turn);
   scheduler->ready(sequence);
 
@@ -278,20 +310,23 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
     return true;
   };
   std::vector<Sampled> tokens = sequence->take(until);
-  const Clock::time_point first = Clock::now();
   for (bool more = true; more && !tokens.empty();) {
     for (std::size_t i = 0; more && i < tokens.size(); ++i) more = keep(tokens[i]);
     if (more) tokens = sequence->take(until);
   }
   emit(detokenizer.finish());
 
-  const Sequence::Figures figures = sequence->figures();
-  if (!result.tokens.empty()) result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
-  if (limits.window > 1) result.draft_steps = figures.steps, result.draft_tokens = figures.step_tokens;
+  const Sequence::Figures& figures = sequence->figures();
+  if (!result.tokens.empty()) {
+    result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
+    result.seconds.decode = seconds_since(figures.first);
+  }
+  result.kept_tokens = figures.kept_tokens;
+  if (limits.window > 1) result.drafts = figures.drafts;
   result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
   result.seconds.vision = figures.vision;
   result.seconds.prefill = figures.prefill;
-  result.seconds.decode = seconds_since(first);
+  result.seconds.steps = figures.steps;
 }
 
 Engine::Engine(const Options& options) : state_(std::make_unique<State>(options)) {}

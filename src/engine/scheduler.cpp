@@ -1,6 +1,9 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <ranges>
+
+#include <xxhash.h>
 
 #include "core/error.h"
 #include "ops/sample/draw.h"
@@ -16,6 +19,14 @@ constexpr std::int64_t kHeadway = 256;
 
 double seconds_between(Sequence::Clock::time_point from, Sequence::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
+}
+
+// A step of `window` rows of a sequence gave so many tokens.
+void count(DraftCounts& counts, std::size_t window, std::size_t tokens) {
+  ++counts.steps, counts.tokens += static_cast<int>(tokens);
+  const std::size_t drafts = std::max(counts.drafted.size(), window - 1);
+  counts.drafted.resize(drafts), counts.accepted.resize(drafts);
+  for (std::size_t i = 0; i + 1 < window; ++i) ++counts.drafted[i], counts.accepted[i] += i + 1 < tokens;
 }
 
 }  // namespace
@@ -47,12 +58,8 @@ std::vector<Sampled> Sequence::take(std::optional<Clock::time_point> until) {
   std::unique_lock lock(mutex_);
   wait_until(changed_, lock, until, [&] { return ended_ || !fresh_.empty(); });
   if (fresh_.empty() && error_) std::rethrow_exception(error_);
+  taken_ = figures_;
   return std::exchange(fresh_, {});
-}
-
-Sequence::Figures Sequence::figures() const {
-  const std::scoped_lock lock(mutex_);
-  return figures_;
 }
 
 void Sequence::fail(std::exception_ptr error) {
@@ -72,6 +79,7 @@ Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& de
       backend_(backend),
       stream_(stream),
       limits_(limits),
+      beginnings_(static_cast<std::size_t>(limits.places)),
       policy_(limits.window, decoder.has_drafter() ? kOfDrafter : kOfLookup) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
@@ -198,10 +206,74 @@ bool Scheduler::admit() {
   prompt_->admitted_ = Sequence::Clock::now();
   prompt_->order_ = ++admitted_;
   prompt_->has_drafts_ = decoder_.has_drafter();
+  const int place = find(beginning_of(*prompt_));
   decoder_.open(prompt_->slot_, std::min(prompt_->room(), prompt_->known() + limits_.window),
-                prompt_->settings);
+                prompt_->settings, place);
+  if (place >= 0) {
+    beginnings_[static_cast<std::size_t>(place)].used = admitted_;
+    const Decoder::Kept& kept = decoder_.kept(place);
+    prompt_->prompt_done_ = kept.tokens;
+    prompt_->features_ = kept.features, prompt_->first_feature_ = kept.first_feature;
+    prompt_->patches = {};
+    const std::scoped_lock lock(prompt_->mutex_);
+    prompt_->figures_.kept_tokens = static_cast<int>(kept.tokens);
+  }
   return true;
 }
+
+// ---- Beginnings of prompts
+
+namespace {
+
+// Where the last chunk of a prompt begins, which has the first token's logits.
+std::size_t last_chunk(const Sequence& s) {
+  constexpr auto kChunk = static_cast<std::size_t>(Decoder::kPrefillChunk);
+  return (s.prompt.size() - 1) / kChunk * kChunk;
+}
+
+}  // namespace
+
+Scheduler::Beginning Scheduler::beginning_of(const Sequence& s) const {
+  const XXH128_hash_t tokens = XXH3_128bits(s.prompt.data(), last_chunk(s) * sizeof(s.prompt[0]));
+  return {.tokens = {tokens.low64, tokens.high64}, .page = s.page, .used = admitted_};
+}
+
+// Its place; -1: none.
+int Scheduler::find(const Beginning& b) const {
+  const auto it = std::ranges::find_if(beginnings_, [&](const Beginning& other) {
+    return other.used > 0 && other.tokens == b.tokens && other.page == b.page;
+  });
+  return it == beginnings_.end() ? -1 : static_cast<int>(it - beginnings_.begin());
+}
+
+// In place of the one that was of no use for the longest time.
+void Scheduler::keep_beginning(const Sequence& s) {
+  const Beginning beginning = beginning_of(s);
+  if (beginnings_.empty() || find(beginning) >= 0) return;
+  const auto oldest = std::ranges::min_element(beginnings_, {}, &Beginning::used);
+  decoder_.keep(static_cast<int>(oldest - beginnings_.begin()), s.slot_, prompt_of(s), s.prompt_done_);
+  *oldest = beginning;
+}
+
+// False: nothing is kept.
+bool Scheduler::drop_oldest() {
+  const auto there = [](const Beginning& b) { return b.used > 0; };
+  auto kept = beginnings_ | std::views::filter(there);
+  const auto oldest = std::ranges::min_element(kept, {}, &Beginning::used);
+  if (oldest == kept.end()) return false;
+  decoder_.drop(static_cast<int>(&*oldest - beginnings_.data()));
+  *oldest = {};
+  return true;
+}
+
+// Whether there is room for a sequence, for which what is kept may have to leave.
+bool Scheduler::fits(std::int64_t tokens) {
+  while (!decoder_.fits(tokens))
+    if (!drop_oldest()) return false;
+  return true;
+}
+
+// ---- Room
 
 bool Scheduler::has_room_for(const Sequence& sequence) {
   if (!decoder_.could_hold(sequence.room())) {
@@ -209,8 +281,9 @@ bool Scheduler::has_room_for(const Sequence& sequence) {
     if (!running_.empty() || !saved_.empty()) return false;
     const std::int64_t room = (sequence.room() + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
     decoder_.reserve(limits_.slots * room, room);
+    std::ranges::fill(beginnings_, Beginning{});
   }
-  return saved_.empty() && decoder_.fits(std::min(sequence.room(), sequence.known() + kHeadway));
+  return saved_.empty() && fits(std::min(sequence.room(), sequence.known() + kHeadway));
 }
 
 // Those that made room come before those that wait.
@@ -218,7 +291,7 @@ void Scheduler::resume_saved() {
   while (!saved_.empty() && !free_slots_.empty()) {
     const Shared s = saved_.front();
     const bool alone = running_.empty() && !prompt_;
-    if (!alone && !decoder_.fits(std::min(s->room(), s->saved_->tokens + kHeadway))) return;
+    if (!fits(std::min(s->room(), s->saved_->tokens + kHeadway)) && !alone) return;
     saved_.pop_front();
     s->slot_ = free_slots_.back();
     free_slots_.pop_back();
@@ -232,7 +305,9 @@ void Scheduler::resume_saved() {
 // Pages for the next step of everyone, the first that came before the others.
 void Scheduler::make_room() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    while (!grow(running_[i]) && i + 1 < running_.size()) {
+    while (!grow(running_[i])) {
+      if (drop_oldest()) continue;
+      if (i + 1 == running_.size()) break;
       const Shared last = running_.back();
       running_.pop_back();
       last->saved_ = decoder_.save(last->slot_);
@@ -281,8 +356,12 @@ void Scheduler::run_prompts() {
 void Scheduler::run_prompt_chunk() {
   Sequence& s = *prompt_;
   if (s.prompt_done_ == 0 && !s.patches.rows.empty()) encode(s);
-  s.prompt_done_ = decoder_.prefill_chunk(
-      s.slot_, {s.prompt, s.positions, config_.image_token_id, s.features_}, s.prompt_done_);
+  s.prompt_done_ = decoder_.prefill_chunk(s.slot_, prompt_of(s), s.prompt_done_);
+  if (s.prompt_done_ == last_chunk(s)) keep_beginning(s);
+}
+
+Decoder::Prompt Scheduler::prompt_of(const Sequence& s) const {
+  return {s.prompt, s.positions, config_.image_token_id, s.features_, s.first_feature_};
 }
 
 void Scheduler::encode(Sequence& s) {
@@ -328,6 +407,7 @@ void Scheduler::retire(std::optional<Decoder::Saved>& saved) {
 // Rows of a window are all drawn at once, by what was seen before it: penalties need them one by one.
 int Scheduler::window_for(const std::vector<Shared>& sequences, bool penalties) {
   if (penalties || limits_.window == 1) return 1;
+  if (limits_.fixed_window) return limits_.window;
   std::vector<const Acceptance*> acceptance;
   for (const Shared& s : sequences)
     if (s->has_drafts_) acceptance.push_back(&s->acceptance_);
@@ -351,14 +431,16 @@ void Scheduler::take(std::size_t leave_untaken) {
       if (asked.had_drafts[i] && window > 1)
         policy_.gave(static_cast<int>(window), result.counts[i], s.acceptance_);
       if (!result.matched.empty()) s.has_drafts_ = result.matched[i] > 0;
-      if (!s.left_)
-        take(s, result.rows.subspan(i * window, static_cast<std::size_t>(result.counts[i])), asked.prompt);
+      if (!s.left_) take(s, result, i, asked.prompt);
     }
   }
 }
 
 // Tokens that count, unless they come after the last.
-void Scheduler::take(Sequence& s, std::span<const Sampled> rows, bool prompt) {
+void Scheduler::take(Sequence& s, const Decoder::Result& result, std::size_t request, bool prompt) {
+  const std::size_t window = result.rows.size() / result.counts.size();
+  std::span<const Sampled> rows =
+      result.rows.subspan(request * window, static_cast<std::size_t>(result.counts[request]));
   const auto room = static_cast<std::size_t>(s.most_tokens - s.tokens_);
   rows = rows.first(std::min(rows.size(), room));
   const auto is_stop = [&](const Sampled& t) {
@@ -375,13 +457,15 @@ void Scheduler::take(Sequence& s, std::span<const Sampled> rows, bool prompt) {
     leave(s);
   }
   const std::scoped_lock lock(s.mutex_);
+  Sequence::Figures& f = s.figures_;
   if (prompt) {
-    Sequence::Figures& f = s.figures_;
     f.queue = seconds_between(s.submitted_, s.admitted_);
     if (s.encoded_.get()) f.vision = backend_.seconds_between(s.encoding_.get(), s.encoded_.get());
-    f.prefill = seconds_between(s.admitted_, Sequence::Clock::now()) - f.vision;
-  } else if (!last) {
-    ++s.figures_.steps, s.figures_.step_tokens += static_cast<int>(rows.size());
+    f.first = Sequence::Clock::now();
+    f.prefill = seconds_between(s.admitted_, f.first) - f.vision;
+  } else {
+    f.steps += result.seconds;
+    if (!last) count(f.drafts, window, rows.size());
   }
   s.fresh_.insert(s.fresh_.end(), rows.begin(), rows.end());
   s.ended_ = last;
@@ -405,6 +489,8 @@ void Scheduler::fail_all(std::exception_ptr error) {
     // It is what has gone wrong already.
   }
   asked_.clear();
+  while (drop_oldest()) {
+  }
   if (prompt_) running_.push_back(std::exchange(prompt_, nullptr));
   running_.insert(running_.end(), saved_.begin(), saved_.end());
   saved_.clear();

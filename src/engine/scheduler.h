@@ -4,6 +4,9 @@
 // turns: between two steps at most `prompt_tokens` tokens of prompts run, so that a new request delays the
 // others by no more than that and the encoding of its page.
 //
+// The beginnings of the last prompts are kept, up to their last chunk: a request for the same page runs only
+// the rest, and its page is not encoded again. They leave when their pages are needed.
+//
 // One thread talks to the backend. Whoever made a request takes its tokens in a thread of its own.
 #pragma once
 
@@ -22,6 +25,7 @@
 #include "engine/decoder.h"
 #include "engine/window_policy.h"
 #include "model/vision_model.h"
+#include "quire/quire.h"
 #include "vision/preprocess.h"
 
 namespace quire {
@@ -38,6 +42,11 @@ class Sequence {
   // Set before it is ready.
   MropePositions positions;
   Patches patches;  // gone once they are encoded
+  // Of all pixels: prompts of equal tokens and hashes are the same prompt.
+  struct Hash {
+    std::uint64_t low = 0, high = 0;
+    bool operator==(const Hash&) const = default;
+  } page;
 
   // Waits until it is soon to be admitted, which is when patches are wanted: few sequences hold them at a
   // time. False: `until` has passed. Throws what ended it when that was an error.
@@ -47,12 +56,15 @@ class Sequence {
   std::vector<Sampled> take(std::optional<Clock::time_point> until);
 
   struct Figures {
-    // Seconds until it had a slot, of its page's encoding, and of the rest until the first token.
-    double queue = 0, vision = 0, prefill = 0;
-    // Steps after the first token but the last, and the tokens they gave.
-    int steps = 0, step_tokens = 0;
+    // Seconds until it had a slot, of its page's encoding, of the rest until the first token, and of the
+    // steps after it.
+    double queue = 0, vision = 0, prefill = 0, steps = 0;
+    Clock::time_point first;  // token
+    DraftCounts drafts;
+    int kept_tokens = 0;  // of its prompt, which had run before
   };
-  Figures figures() const;
+  // As of the tokens that were taken. For whoever takes them.
+  const Figures& figures() const { return taken_; }
 
  private:
   friend class Scheduler;
@@ -61,7 +73,9 @@ class Sequence {
   std::int64_t room() const { return std::ssize(prompt) + most_tokens; }  // that it may come to
   void fail(std::exception_ptr error);
 
-  mutable std::mutex mutex_;  // of what follows
+  Figures taken_;
+
+  std::mutex mutex_;  // of what follows
   std::condition_variable changed_;
   bool turn_ = false;
   std::vector<Sampled> fresh_;
@@ -78,6 +92,7 @@ class Sequence {
   std::int64_t order_ = 0;  // of admission
   std::optional<Decoder::Saved> saved_;
   Rows features_;
+  std::int64_t first_feature_ = 0;
   std::size_t prompt_done_ = 0;
   int tokens_ = 0;           // taken
   bool has_drafts_ = false;  // as far as is known, for its next step
@@ -91,9 +106,11 @@ class Scheduler {
   using Shared = std::shared_ptr<Sequence>;
 
   struct Limits {
-    int slots = 1;            // sequences at a time
-    int window = 1;           // most rows of a sequence in one step
-    int prompt_tokens = 512;  // of prompts, between two steps of others
+    int slots = 1;              // sequences at a time
+    int window = 1;             // most rows of a sequence in one step
+    bool fixed_window = false;  // so many in every step that can have them
+    int prompt_tokens = 512;    // of prompts, between two steps of others
+    int places = 0;             // beginnings of prompts that are kept, as the decoder's
   };
 
   // References must outlive it; nobody else uses decoder, vision model and stream meanwhile.
@@ -131,6 +148,11 @@ class Scheduler {
     Decoder::Saved saved;
     std::int64_t number = 0;  // of the next result
   };
+  // What is in a place of the decoder.
+  struct Beginning {
+    Sequence::Hash tokens, page;
+    std::int64_t used = 0;  // when: in admissions; 0: nothing is there
+  };
 
   void run(std::stop_token stop);
   bool wait_for_work(std::stop_token stop);
@@ -143,12 +165,18 @@ class Scheduler {
   void make_room();
   bool grow(const Shared& sequence);
   std::ptrdiff_t under_way(const Shared& sequence) const;
+  Beginning beginning_of(const Sequence& sequence) const;
+  int find(const Beginning& beginning) const;
+  void keep_beginning(const Sequence& sequence);
+  bool drop_oldest();
+  bool fits(std::int64_t tokens);
+  Decoder::Prompt prompt_of(const Sequence& sequence) const;
   void run_prompts();
   void run_prompt_chunk();
   void encode(Sequence& sequence);
   void step(bool penalties);
   void take(std::size_t leave_untaken);
-  void take(Sequence& sequence, std::span<const Sampled> rows, bool prompt);
+  void take(Sequence& sequence, const Decoder::Result& result, std::size_t request, bool prompt);
   int window_for(const std::vector<Shared>& sequences, bool penalties);
   void leave(Sequence& sequence);
   void ask(std::vector<Shared> sequences, bool prompt);
@@ -172,6 +200,7 @@ class Scheduler {
   std::deque<Shared> saved_;     // those that made room, the first to resume first
   std::int64_t admitted_ = 0;
   std::atomic<std::int64_t> times_made_room_{0};
+  std::vector<Beginning> beginnings_;  // by place
   std::vector<int> free_slots_;
   WindowPolicy policy_;
   std::deque<Asked> asked_;

@@ -1,9 +1,20 @@
 #include "engine/switches.h"
 
+#include <charconv>
+
 #include "core/error.h"
 
 namespace quire {
 namespace {
+
+// "window=5"
+bool read_window(std::string_view setting, int& window) {
+  constexpr std::string_view kName = "window=";
+  if (!setting.starts_with(kName)) return false;
+  const char* end = setting.data() + setting.size();
+  const auto [stop, error] = std::from_chars(setting.data() + kName.size(), end, window);
+  return error == std::errc() && stop == end && window >= 0 && window <= kMostWindow;
+}
 
 void set(Switches& s, std::string_view setting) {
   const auto on_or_off = [&](std::string_view name, bool& value) {
@@ -11,7 +22,9 @@ void set(Switches& s, std::string_view setting) {
     if (setting == fmt::format("{}=off", name)) return value = false, true;
     return false;
   };
-  if (on_or_off("graphs", s.graphs) || on_or_off("dependent_launch", s.dependent_launch)) return;
+  if (on_or_off("graphs", s.graphs) || on_or_off("dependent_launch", s.dependent_launch) ||
+      read_window(setting, s.window))
+    return;
   if (setting == "gdn_ring=bf16") {
     s.gdn_ring = Format::bf16;
   } else if (setting == "gdn_ring=f32") {
@@ -19,9 +32,8 @@ void set(Switches& s, std::string_view setting) {
   } else {
     fail(ErrorCode::invalid_input,
          "switch \"{}\" is not known; there are graphs=on|off, dependent_launch=on|off, gdn_ring=bf16|f32, "
-         "with commas "
-         "between them",
-         setting);
+         "window=0 to {}, with commas between them",
+         setting, kMostWindow);
   }
 }
 

@@ -82,7 +82,7 @@ class WeightStore {
       }
       Piece& piece = pieces_[next_];
       next_ = 1 - next_;
-      if (piece.busy) backend_.wait(piece.copied.get());
+      if (piece.busy) backend_.wait(*stream_, piece.copied.get());
       write(at, end, piece.memory.data());
       backend_.begin_upload(*stream_, to + at, piece.memory.data(), end - at);
       backend_.record(*stream_, piece.copied.get());

@@ -53,6 +53,21 @@ struct Weight {
   Format activation_format = Format::bf16;  // what `linear` expects of its input: the layer's recipe
 };
 
+// What the host has asked of a stream so far. A CPU runs what it is asked for at once: all stay 0.
+struct StreamCounts {
+  std::int64_t kernels = 0;                 // launched one by one; clearing or copying memory counts as one
+  std::int64_t graphs = 0;                  // launched; the kernels in them are not counted
+  std::int64_t uploads = 0, downloads = 0;  // copies to the device and from it
+  std::int64_t waits = 0;                   // of the host for the device
+
+  std::int64_t launches() const { return kernels + graphs; }
+  std::int64_t copies() const { return uploads + downloads; }
+  StreamCounts operator-(const StreamCounts& before) const {
+    return {kernels - before.kernels, graphs - before.graphs, uploads - before.uploads,
+            downloads - before.downloads, waits - before.waits};
+  }
+};
+
 // What an operation runs on. One stream runs one operation at a time, in order.
 struct Stream {
   ThreadPool* threads = nullptr;  // of the CPU tables
@@ -62,6 +77,7 @@ struct Stream {
   std::size_t cuda_scratch_bytes = 0;
   bool dependent_launch = true;    // CUDA: a kernel may start beside the tail of the one before (launch.h)
   const OpTrace* trace = nullptr;  // of traced_ops() (ops/trace.h)
+  StreamCounts counts{};
 
   std::byte* scratch_bytes(std::size_t bytes) {
     if (scratch.size() < bytes) scratch = Buffer(bytes);

@@ -76,7 +76,7 @@ class Parse : public ::testing::Test {
     std::FILE* log = std::tmpfile();
     ParseTotals totals;
     {
-      Progress progress(log, Progress::Style::quiet);
+      Progress progress(log, style_);
       totals = parse(
           job_, generate_, [&](std::string_view text) { out_ += text; }, progress, stop);
     }
@@ -92,6 +92,7 @@ class Parse : public ::testing::Test {
   TemporaryFolder folder_;
   ParseJob job_;
   std::function<Result(const Request&)> generate_ = answer;
+  Progress::Style style_ = Progress::Style::quiet;
   std::string out_, problems_;
 };
 
@@ -190,8 +191,8 @@ TEST_F(Parse, APageIsTurnedWhenTheModelAsksForIt) {
     Result result;
     result.tokens = {1, 2};
     result.text = request.image.width < request.image.height ? "<!-- turned 270 -->" : "lying down";
-    result.draft_steps = 1;
-    result.draft_tokens = request.image.width < request.image.height ? 5 : 1;
+    const bool upright = request.image.width > request.image.height;
+    result.drafts = {.steps = 1, .tokens = upright ? 1 : 5, .drafted = {1}, .accepted = {upright ? 0 : 1}};
     return result;
   };
   EXPECT_EQ(run().ok, 1);
@@ -200,7 +201,27 @@ TEST_F(Parse, APageIsTurnedWhenTheModelAsksForIt) {
   EXPECT_EQ(page["turned"], 270);
   EXPECT_EQ(page["tokens"], 4);
   EXPECT_EQ(page["acceptance_length"], 3);  // of both answers
+  EXPECT_EQ(page["acceptance"], Json::array({0.5}));
   EXPECT_EQ(page["width"], 64);
+}
+
+TEST_F(Parse, TimingsTellOfDrafts) {
+  add("a.bmp", kGood);
+  add("b.bmp", kGood);
+  job_.timings = true;
+  style_ = Progress::Style::lines;
+  int asked = 0;
+  generate_ = [&](const Request& request) {
+    Result result = answer(request);
+    result.seconds = {.decode = 0.5, .steps = 0.4};
+    if (++asked == 2) result.drafts = {.steps = 4, .tokens = 6, .drafted = {4, 2}, .accepted = {2, 0}};
+    return result;
+  };
+  EXPECT_EQ(run().drafts.tokens, 6);
+  EXPECT_THAT(problems_, HasSubstr("decode 500.0 ms, of that steps 400.0 ms (3 tokens, 6.0 tokens/s)\n"));
+  EXPECT_THAT(problems_, HasSubstr("all pages: decode image "));
+  EXPECT_THAT(problems_, HasSubstr("decode 1000.0 ms, of that steps 800.0 ms (6 tokens, 6.0 tokens/s); "
+                                   "4 steps of 1.50 tokens, drafts accepted 0.50 0.00\n"));
 }
 
 TEST_F(Parse, APageIsTurnedOnceAtMost) {

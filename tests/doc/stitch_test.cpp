@@ -56,6 +56,8 @@ DocumentRecord document() {
   d.pages[0].mean_logprob = -0.25;
   d.pages[0].min_logprob = -3.5;
   d.pages[0].seconds.vision = 0.5;
+  d.pages[0].seconds.decode = 0.25;
+  d.pages[0].seconds.steps = 0.125;
   d.pages[1].seconds.decode_image = 0.25;
   return d;
 }
@@ -82,18 +84,23 @@ TEST(Record, HoldsWhatIsKnownOfEachPage) {
   EXPECT_EQ(json["totals"]["tokens"], 7);
   EXPECT_EQ(json["totals"]["seconds"]["vision"], 0.5);
   EXPECT_EQ(json["totals"]["seconds"]["decode_image"], 0.25);
+  EXPECT_EQ(json["totals"]["seconds"]["steps"], 0.125);
+  EXPECT_EQ(document().pages[0].seconds.total(), 0.75);  // steps are of decode
 }
 
 TEST(Record, AcceptanceLengthIsOfAllSteps) {
   DocumentRecord d = document();
   EXPECT_THAT(to_json(d, false, false), Not(HasSubstr("acceptance_length")));
   d.pages.push_back(d.pages[0]);
-  d.pages[0].draft_steps = 10, d.pages[0].draft_tokens = 75;
-  d.pages[2].draft_steps = 30, d.pages[2].draft_tokens = 45;
+  d.pages[0].drafts = {.steps = 10, .tokens = 22, .drafted = {10, 8}, .accepted = {8, 4}};
+  d.pages[2].drafts = {.steps = 30, .tokens = 38, .drafted = {20}, .accepted = {8}};
   const Json json = parse_json(to_json(d, false, false), "record");
-  EXPECT_EQ(json["pages"][0]["acceptance_length"], 7.5);
+  EXPECT_EQ(json["pages"][0]["acceptance_length"], 2.2);
+  EXPECT_EQ(json["pages"][0]["acceptance"], Json({0.8, 0.5}));
+  EXPECT_EQ(json["pages"][2]["acceptance"], Json::array({0.4}));
   EXPECT_EQ(json["pages"][0]["draft_steps"], 10);
-  EXPECT_EQ(json["totals"]["acceptance_length"], 3);
+  EXPECT_EQ(json["totals"]["acceptance_length"], 1.5);
+  EXPECT_EQ(json["totals"]["acceptance"], Json({0.533333, 0.5}));
 }
 
 TEST(Record, OneLineIsOneLine) {

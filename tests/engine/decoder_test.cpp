@@ -36,8 +36,9 @@ class DecoderTest : public testing::TestWithParam<const Backend*> {
     return t;
   }
 
-  void begin(int slot, const Tokens& tokens, const SamplingSettings& settings = {}) {
-    decoder.open(slot, kTokens, settings);
+  void begin(int slot, const Tokens& tokens, const SamplingSettings& settings = {},
+             std::int64_t room = kTokens) {
+    decoder.open(slot, room, settings);
     MropePositions positions;
     positions.t.resize(tokens.size());
     std::iota(positions.t.begin(), positions.t.end(), 0);
@@ -92,6 +93,65 @@ TEST_P(DecoderTest, AStepMayBeAskedForBeforeTheOneBeforeIsTaken) {
   EXPECT_EQ(seen, expected);
 }
 
+// What a step asks of a GPU: one graph, a copy of its result, and one of the pages when a sequence begins
+// another. The host waits for the step before it and for nothing else.
+TEST_P(DecoderTest, AStepIsOneGraphAndTwoCopiesAtMost) {
+  constexpr int kSteps = 100, kPages = 3;  // that the sequences begin meanwhile
+  const std::vector<int> slots = {0, 1, 2};
+  const std::vector<int> lengths = {70, 5, 130};  // no two begin a page in the same step
+  for (const int slot : slots) {
+    const int length = lengths[static_cast<std::size_t>(slot)];
+    begin(slot, prompt(length, slot), {}, length + 1);
+    decoder.take();
+  }
+  Stream& s = stream;
+  decoder.step(slots);  // loads the kernels
+  std::int64_t copies = 0;
+  for (int i = 0; i < kSteps; ++i) {
+    const StreamCounts before = s.counts;
+    for (const int slot : slots)
+      ASSERT_TRUE(decoder.grow(slot, lengths[static_cast<std::size_t>(slot)] + i + 2));
+    decoder.step(slots);
+    const StreamCounts asked = s.counts - before;
+    decoder.take();
+    const StreamCounts all = s.counts - before;
+    if (backend.host_memory) {
+      ASSERT_EQ(all.launches() + all.copies() + all.waits, 0);
+    } else {
+      ASSERT_EQ(asked.graphs, 1) << i;
+      ASSERT_EQ(asked.kernels, 0) << i;
+      ASSERT_EQ(asked.downloads, 1) << i;
+      ASSERT_LE(asked.copies(), 2) << i;
+      ASSERT_EQ(asked.waits, 0) << i;
+      ASSERT_EQ(all.waits, 1) << i;
+      copies += all.copies();
+    }
+  }
+  EXPECT_EQ(copies, backend.host_memory ? 0 : kSteps + kPages);
+  decoder.drain();
+}
+
+// Another batch is one copy more: everything the host says of a step.
+TEST_P(DecoderTest, AnotherBatchIsOneCopy) {
+  if (backend.host_memory) GTEST_SKIP() << "a CPU is asked for no copies";
+  for (const int slot : {0, 1, 2}) {
+    begin(slot, prompt(20, slot));
+    decoder.take();
+  }
+  Stream& s = stream;
+  for (int i = 0; i < 12; ++i) {
+    const StreamCounts before = s.counts;
+    decoder.step(std::vector<int>{i % 3, (i + 1) % 3});
+    const StreamCounts asked = s.counts - before;
+    decoder.take();
+    if (i == 0) continue;  // loads the kernels
+    ASSERT_EQ(asked.launches(), 1) << i;
+    ASSERT_EQ(asked.uploads, 1) << i;
+    ASSERT_EQ(asked.downloads, 1) << i;
+    ASSERT_EQ(asked.waits, 0) << i;
+  }
+}
+
 TEST_P(DecoderTest, ASeedGivesTheSameTokensAnywhere) {
   SamplingSettings settings{.temperature = 1.5f, .top_p = 0.95f, .seed = 7};
   const std::vector<Tokens> prompts(3, prompt(20, 1));
@@ -132,12 +192,14 @@ INSTANTIATE_TEST_SUITE_P(Backends, DecoderTest, testing::ValuesIn(fast_backends(
                          [](const auto& p) { return std::string(p.param->ops->name); });
 
 TEST(Switches, AreReadByName) {
-  const Switches s = Switches::parse("graphs=off,gdn_ring=f32");
+  const Switches s = Switches::parse("graphs=off,gdn_ring=f32,window=5");
   EXPECT_FALSE(s.graphs);
   EXPECT_TRUE(s.dependent_launch);
   EXPECT_EQ(s.gdn_ring, Format::f32);
+  EXPECT_EQ(s.window, 5);
   EXPECT_TRUE(Switches::parse("").graphs);
-  for (const char* wrong : {"graphs", "graphs=maybe", "fast=on", "graphs=off;gdn_ring=f32"})
+  for (const char* wrong : {"graphs", "graphs=maybe", "fast=on", "graphs=off;gdn_ring=f32", "window",
+                            "window=", "window=17", "window=-1", "window=4x"})
     EXPECT_THROW(Switches::parse(wrong), Error) << wrong;
 }
 

@@ -32,7 +32,6 @@ inline constexpr GoldenCase kGoldenCases[] = {
     {"tiny-b", "tests/golden/tiny-b", "stamp", "Read the stamp."},
     {"tiny-c", "tests/golden/tiny-c", "stamp", "What does it say?"},
     {"mini-notice", "models/quire-mini", "notice", "Convert this page to Markdown."},
-    {"mini-letter", "models/quire-mini", "letter", "Convert this page to Markdown."},
 };
 
 inline Image golden_page(const GoldenCase& c) {

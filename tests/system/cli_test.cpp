@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 
 #include "doc/documents.h"
+#include "drafter_directory.h"
 #include "io/child_process.h"
 #include "io/json.h"
 
@@ -139,7 +140,10 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
                                                     {"parse", "x.png", "--model", "no/such/model"},
                                                     {"parse", "samples/letter.png", "--draft", "no/such"},
                                                     {"parse", "samples/letter.png", "--draft", "samples"},
-                                                    {"inspect", "no/such/model"}}) {
+                                                    {"inspect", "no/such/model"},
+                                                    {"bench"},
+                                                    {"bench", "--spec", "--pages", "samples"},
+                                                    {"bench", "--spec", "--draft", "no/such/drafter"}}) {
     const Outcome run = quire(arguments);
     EXPECT_EQ(run.code, 2) << run.err;
     EXPECT_THAT(run.out, IsEmpty());
@@ -324,6 +328,102 @@ TEST(Parse, AnInterruptLeavesFinishedPages) {
   EXPECT_THAT(run.err, HasSubstr("quire: interrupted: "));
   EXPECT_EQ(read_json(folder / "out/many.quire/000001.json")["page"], 1);
   EXPECT_FALSE(fs::exists(folder / "out/many.md"));
+}
+
+// A drafter of a model of random weights: few drafts are right.
+constexpr const char* kTiny = "tests/golden/tiny-a";
+constexpr int kDrafted = 144, kBlock = 4;
+
+TEST(Parse, RecordsTellWhatBecameOfDrafts) {
+  const TemporaryFolder folder;
+  write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
+  const Outcome run = quire({"parse", "tests/golden/pages/stamp.png", "--model", kTiny, "--draft",
+                             folder / "drafter", "--switch", "window=4", "--max-tokens", "20", "--timings",
+                             "--device", "cpu", "-o", folder / "out"});
+  const Json record = read_json(folder / "out/stamp.json");
+  const Json& page = record["pages"][0];
+  EXPECT_GT(page["draft_steps"], 10) << run.err;
+  EXPECT_GE(page["acceptance_length"], 1);
+  EXPECT_EQ(page["acceptance"].size(), kBlock - 1);
+  EXPECT_EQ(record["totals"]["acceptance"], page["acceptance"]);
+  EXPECT_GT(page["seconds"]["steps"], 0);
+  EXPECT_THAT(run.err, HasSubstr("all pages: decode image "));
+  EXPECT_THAT(run.err, HasSubstr(" tokens, drafts accepted "));
+  EXPECT_THAT(run.err, HasSubstr(" tokens a step\n"));
+}
+
+TEST(Bench, ReadsPagesWithDraftsAndWithout) {
+  const TemporaryFolder folder;
+  write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
+  const Outcome run =
+      quire({"bench", "--spec", "--model", kTiny, "--draft", folder / "drafter", "--pages",
+             "tests/golden/pages/stamp.png", "tests/golden/pages/label.png", "tests/golden/pages/notice.png",
+             "--max-tokens", "60", "--device", "cpu", "--json", folder / "spec.json"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("3 pages, 3 texts equal; "));
+  const Json figures = read_json(folder / "spec.json");
+  EXPECT_EQ(figures["window"], kBlock);
+  EXPECT_EQ(figures["equal_texts"], 3);
+  double steps = 0, tokens = 0, least = 100, most = 0;
+  for (const Json& page : figures["pages"]) {
+    EXPECT_EQ(page["equal"], true);
+    EXPECT_EQ(page["acceptance"].size(), kBlock - 1);
+    steps += page["draft_steps"].get<double>();
+    tokens += page["draft_tokens"].get<double>();
+    least = std::min(least, page["acceptance_length"].get<double>());
+    most = std::max(most, page["acceptance_length"].get<double>());
+    // A step is one token and the drafts that were accepted.
+    double length = 1;
+    for (const Json& share : page["acceptance"]) length += share.get<double>();
+    EXPECT_NEAR(page["acceptance_length"].get<double>(), length, 1e-9);
+  }
+  EXPECT_GT(tokens, steps);
+  const Json& length = figures["acceptance_length"];
+  EXPECT_NEAR(length["value"].get<double>(), tokens / steps, 1e-9);
+  EXPECT_GE(length["low"], least);
+  EXPECT_LE(length["high"], most);
+  EXPECT_LT(length["low"], length["high"]);
+  for (const char* name : {"plain_tokens_per_second", "tokens_per_second", "speedup"}) {
+    EXPECT_GT(figures[name]["low"], 0) << name;
+    EXPECT_LE(figures[name]["low"], figures[name]["value"]) << name;
+    EXPECT_LE(figures[name]["value"], figures[name]["high"]) << name;
+  }
+}
+
+TEST(Bench, DrawnTextsAreThoseOfPlainDecodingToo) {
+  const TemporaryFolder folder;
+  write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
+  const Outcome run = quire({"bench", "--spec", "--model", kTiny, "--draft", folder / "drafter", "--pages",
+                             "tests/golden/pages/stamp.png", "--max-tokens", "60", "--temperature", "0.7",
+                             "--window", "3", "--device", "cpu", "--json", folder / "spec.json"});
+  EXPECT_EQ(run.code, 0) << run.out << run.err;
+  const Json figures = read_json(folder / "spec.json");
+  EXPECT_EQ(figures["window"], 3);
+  EXPECT_EQ(figures["equal_texts"], 1);
+  EXPECT_TRUE(figures["acceptance_length"]["low"].is_null());  // one page says nothing of others
+}
+
+TEST(Bench, TellsWhatAStepCostsTheHost) {
+  const TemporaryFolder folder;
+  std::vector<std::string> command = {
+      "bench", "--metadata", "--model", kTiny,     "--device", "cpu",    "--batch",
+      "1,8",   "--context",  "64",      "--steps", "4",        "--json", folder / "metadata.json"};
+  const Outcome run = quire(command);
+  EXPECT_EQ(run.code, 0) << run.err;
+  const Json figures = read_json(folder / "metadata.json");
+  ASSERT_EQ(figures["rows"].size(), 2U);
+  for (const char* kind : {"same_batch", "new_batch"}) {
+    const Json& row = figures["rows"][1][kind];
+    EXPECT_GT(row["host_us"], 0);
+    for (const char* count : {"launches", "copies", "waits"}) EXPECT_EQ(row[count], 0) << count;  // of a CPU
+  }
+  // Figures of whole steps are not for this table.
+  write(folder / "rival.json", R"({"shape": "", "batch": 1, "context": 64, "ms_per_step": 3})");
+  command.insert(command.end(), {"--rival", folder / "rival.json"});
+  EXPECT_THAT(quire(command).err, HasSubstr("a line without shape, batch, context, host_us_per_step"));
+  write(folder / "rival.json", R"({"shape": "", "batch": 1, "context": 64, "host_us_per_step": 2900.5,)"
+                               R"( "gpu_us_per_step": null})");
+  EXPECT_THAT(quire(command).out, HasSubstr("  2900.5 null\n"));
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ void launch(Stream& s, const char* op, const Grid& grid, void (*kernel)(Paramete
     a.val.clusterDim.y = a.val.clusterDim.z = 1;
   }
   check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), op);
+  ++s.counts.kernels;
 }
 
 inline unsigned blocks(std::int64_t n, std::int64_t per_block) {

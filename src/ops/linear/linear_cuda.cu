@@ -4,22 +4,26 @@
 // Plan: weights are the M operand of m16n8k16, tokens the N operand; the copy engine brings both into a ring in shared
 // memory. Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each
 // multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
-// of weights are on their way before the kernel before has ended.
+// of weights are on their way before the kernel before has ended. From 128 tokens on, on Hopper, wgmma instead, with
+// tiles whose size fits the number of multiprocessors (linear_wgmma.cuh).
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
-// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. Precision: bf16 products, f32 sums. The order of
+// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30: products of 512 rows 426 to
+// 670 TFLOP/s, 1.5 to 2.2 times mma.sync; of 2048 rows 562 to 664. Precision: bf16 products, f32 sums. The order of
 // summation is a function of K alone: see linear_mma.cuh.
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "ops/cuda/entries.h"
 #include "ops/linear/linear.h"
 #include "ops/linear/linear_tile.cuh"
+#include "ops/linear/linear_wgmma.cuh"
 
 namespace quire::cuda {
 namespace {
 
-// --- bf16 ------------------------------------------------------------------------------------------------------------
+// --- bf16, few rows --------------------------------------------------------------------------------------------------
 
 int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
@@ -114,6 +118,100 @@ void multiply(Stream& s, Product& a) {
   launch_product<Whole, false>(s, a, plan_for<Whole, false>(a));
 }
 
+// --- bf16, many rows -------------------------------------------------------------------------------------------------
+
+template <int kN>
+Grid wgmma_grid(const WgmmaPlan& plan) {
+  return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.cluster_blocks())),
+          .threads = kWgmmaThreads,
+          .shared = static_cast<std::size_t>(kHeaderBytes + plan.depth * WgmmaRing<kN>::kStepBytes),
+          .cluster = static_cast<unsigned>(plan.cluster_blocks())};
+}
+
+constexpr int kMostClusterBlocks = 8;
+
+// How many clusters of so many blocks run at once; a multiprocessor has room for one block.
+template <int kN>
+int running_clusters(int blocks) {
+  static const auto counts = [] {
+    std::array<int, kMostClusterBlocks + 1> n = {0, device_attribute(cudaDevAttrMultiProcessorCount)};
+    for (int blocks = 2; blocks <= kMostClusterBlocks; blocks *= 2) {
+      const Grid grid = wgmma_grid<kN>({.share = blocks, .clusters = 1, .depth = WgmmaRing<kN>::kDepth});
+      check(cudaFuncSetAttribute(wgmma_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(grid.shared)),
+            "linear");
+      cudaLaunchAttribute cluster = {.id = cudaLaunchAttributeClusterDimension, .val = {}};
+      cluster.val.clusterDim = {.x = grid.cluster, .y = 1, .z = 1};
+      cudaLaunchConfig_t config = {};
+      config.gridDim = grid.blocks, config.blockDim = dim3(grid.threads), config.dynamicSmemBytes = grid.shared;
+      config.attrs = &cluster, config.numAttrs = 1;
+      check(cudaOccupancyMaxActiveClusters(&n[static_cast<std::size_t>(blocks)], wgmma_kernel<kN>, &config), "linear");
+    }
+    return n;
+  }();
+  return counts[static_cast<std::size_t>(blocks)];
+}
+
+template <int kN>
+WgmmaPlan wgmma_plan(Product& a, int split, int share) {
+  WgmmaPlan plan = {.split = split,
+                    .share = share,
+                    .tiles = count_tiles(a, kN),
+                    .groups = blocks_of(blocks_of(a.T, kTileTokens), share),
+                    .depth = WgmmaRing<kN>::kDepth};
+  const int all = plan.tiles * plan.groups, running = running_clusters<kN>(plan.cluster_blocks());
+  if (running == 0) return plan;
+  const int rounds = blocks_of(all, running);
+  plan.clusters = split > 1 ? all : blocks_of(all, rounds);
+  // In units of four cycles: of a step the instructions, or the rows that it gets from the second-level cache, one in
+  // four cycles; then the outputs.
+  const int steps = blocks_of(a.K, kBoxColumns * split), step = std::max(kN, kTileTokens + kN / share);
+  plan.work = std::int64_t{rounds} * (steps * step + (split > 1 ? 1000 : 400));
+  return plan;
+}
+
+template <int kN>
+void launch_wgmma(Stream& s, Product& a, const WgmmaPlan& plan) {
+  count_tiles(a, kN);
+  Maps maps = {};
+  for (int i = 0; i < a.count; ++i) {
+    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kN / plan.share);
+  }
+  maps.tokens = map_for(a.x, a.K, a.T, a.x_stride, kTileTokens);
+  launch(s, "linear", wgmma_grid<kN>(plan), wgmma_kernel<kN>, a, maps, plan);
+}
+
+struct WgmmaChoice {
+  WgmmaPlan plan;
+  void (*launch)(Stream&, Product&, const WgmmaPlan&) = nullptr;
+};
+
+// Whether clusters of `share` blocks with `split` parts make sense for it.
+bool is_plan(const Product& a, int split, int share) {
+  return split * share <= kMostClusterBlocks && share < 2 * blocks_of(a.T, kTileTokens) &&
+         (split == 1 || blocks_of(a.K, a.segment) == kSegments);
+}
+
+template <int kN>
+void improve(Product& a, WgmmaChoice& best) {
+  for (const int split : {1, 2, kSegments})
+    for (const int share : {1, 2, 4}) {
+      if (!is_plan(a, split, share)) continue;
+      const WgmmaPlan plan = wgmma_plan<kN>(a, split, share);
+      if (plan.work < best.plan.work) best = {plan, launch_wgmma<kN>};
+    }
+}
+
+void multiply_many(Stream& s, Product& a) {
+  WgmmaChoice best;
+  improve<192>(a, best);
+  improve<160>(a, best);
+  improve<128>(a, best);
+  best.launch(s, a, best.plan);
+}
+
+// --- bf16, any rows --------------------------------------------------------------------------------------------------
+
 // For rows that the copy engine cannot read: the same instructions, operands straight from memory. A warp has 16 weight
 // rows by 8 tokens, a block 32 tokens.
 __global__ void __launch_bounds__(128) scattered_kernel(const __grid_constant__ Product a) {
@@ -154,6 +252,8 @@ void multiply(Stream& s, Product& a) {
   if (!aligned) {
     const dim3 grid(static_cast<unsigned>(count_tiles(a, 16)), blocks(a.T, 32));
     launch(s, "linear", {.blocks = grid, .threads = 128}, scattered_kernel, a);
+  } else if (a.T >= kTileTokens && device_attribute(cudaDevAttrComputeCapabilityMajor) == 9) {
+    multiply_many(s, a);
   } else if (a.T <= 8) {
     multiply<Shape<1, 1, 1, 12, 220>, Shape<2, 1, 1, 6, 220>>(s, a);
   } else if (a.T <= 16) {

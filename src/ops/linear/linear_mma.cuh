@@ -5,7 +5,8 @@
 // fewer). Within a segment columns are taken in order, 16 to an instruction, all on one accumulator that starts from 0;
 // then the segments are added to 0 in index order, in f32. All of it is a function of K alone: which block or warp sums
 // a segment, how many tokens or weight rows there are and where a token or row stands are of no consequence. (That a
-// row or column of an MMA does not depend on its place or neighbours is a property of the hardware, and is tested.)
+// row or column of an MMA does not depend on its place or neighbours, nor on which instruction computes it, mma.sync or
+// wgmma, is a property of the hardware, and is tested.)
 #pragma once
 
 #include "ops/cuda/common.cuh"
@@ -56,6 +57,35 @@ struct Factor {
       *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
     } else {
       *reinterpret_cast<float4*>(to) = sums;
+    }
+  }
+  // Eight rows of one token.
+  __device__ void store(int row, std::int64_t token, const float (&sums)[8]) const {
+    const std::int64_t at = token * y_stride + row;
+    float v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i] = bias && row + i < N ? __fadd_rn(sums[i], bias[row + i]) : sums[i];
+    if (bf16) {
+      bfloat* to = static_cast<bfloat*>(y) + at;
+      if (row + 8 <= N && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+        const __nv_bfloat162 pairs[4] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3]),
+                                         __floats2bfloat162_rn(v[4], v[5]), __floats2bfloat162_rn(v[6], v[7])};
+        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(pairs);
+        return;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (row + i < N) to[i] = from_f32<bfloat>(v[i]);
+    } else {
+      float* to = static_cast<float*>(y) + at;
+      if (row + 8 <= N && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
+        reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
+        reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
+        return;
+      }
+#pragma unroll
+      for (int i = 0; i < 8; ++i)
+        if (row + i < N) to[i] = v[i];
     }
   }
 };

@@ -2,6 +2,7 @@
 
 #include "backend/cuda.h"
 #include "ops/cuda/device_memory.h"
+#include "ops/cuda/on_host.h"
 #include "ops/testing.h"
 
 namespace quire {
@@ -126,14 +127,15 @@ TEST_P(Linear, EveryNumberOfRowsGivesTheSameBits) {
     std::int64_t in, out;
   };
   for (const Shape s : {Shape{64, 16}, {200, 150}, {256, 250}, {1000, 40}, {1032, 24}, {2051, 17}}) {
-    const Matrix x = random_matrix(random, format(), 300, s.in), w = weights(Format::bf16, s.out, s.in);
+    const Matrix x = random_matrix(random, format(), 600, s.in), w = weights(Format::bf16, s.out, s.in);
     const std::vector<float> bias = normals(random, s.out);
-    Matrix all(Format::f32, 300, s.out);
+    Matrix all(Format::f32, 600, s.out);
     ops().linear(stream(), x, w.weight(), bias, all);
-    for (std::int64_t T : {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257}) {
+    for (std::int64_t T :
+         {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 384, 512}) {
       Matrix y(Format::f32, T, s.out);
-      ops().linear(stream(), Rows(x).slice_rows(300 - T, T), w.weight(), bias, y);
-      EXPECT_TRUE(same_bits(y, Rows(all).slice_rows(300 - T, T)))
+      ops().linear(stream(), Rows(x).slice_rows(600 - T, T), w.weight(), bias, y);
+      EXPECT_TRUE(same_bits(y, Rows(all).slice_rows(600 - T, T)))
           << T << " rows, in " << s.in << ", out " << s.out;
     }
   }
@@ -141,7 +143,7 @@ TEST_P(Linear, EveryNumberOfRowsGivesTheSameBits) {
 
 // Rows and columns at multiples of 16 bytes are read by vectors, others are not.
 TEST_P(Linear, EveryStrideGivesTheSameBits) {
-  for (std::int64_t T : {1, 5, 16, 40, 100, 150}) {
+  for (std::int64_t T : {1, 5, 16, 40, 100, 150, 400}) {
     const std::vector<float> values = normals(random, T * 264);
     const Matrix w = weights(Format::bf16, 50, 264), x = matrix(format(), T, 264, values, 0);
     Matrix expected(format(), T, 50, 0);
@@ -190,7 +192,7 @@ TEST_P(Linear, ProjectGivesTheBitsOfLinear) {
   };
   for (const Shape& s : {Shape{96, {5}}, Shape{256, {48, 16, 16}}, Shape{515, {70, 33, 2, 1}},
                          Shape{24, {1, 1, 1, 9000}}, Shape{64, {}}})
-    for (std::int64_t T : {0, 1, 8, 9, 17, 40, 65, 130}) {
+    for (std::int64_t T : {0, 1, 8, 9, 17, 40, 65, 130, 300}) {
       const Matrix x = random_matrix(random, format(), T, s.in, 1, T % 2 ? 3 : 0);
       std::vector<Matrix> w, y, expected;
       for (std::int64_t out : s.outs) {
@@ -240,6 +242,40 @@ TEST_P(Linear, RejectsShapesThatDoNotFit) {
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(5, {&weight, y})), Error);
 }
 
+// Shapes for which the plan for many rows has one or several tiles for each block, and splits the sum or does
+// not.
+TEST(LinearOnDevice, ManyRowsHaveTheBitsOfFew) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "there is no CUDA device";
+  const Ops& ops = *cuda::ops_on_host();
+  Random random(1);
+  Stream stream;
+  struct Shape {
+    std::int64_t in, out, T;
+  };
+  for (const Shape s : {Shape{256, 9000, 600},
+                        {2560, 1300, 512},
+                        {4096, 700, 256},
+                        {9216, 300, 128},
+                        {40, 17000, 200},
+                        {1000, 333, 512},
+                        {520, 50, 2048}})
+    for (Format f : {Format::bf16, Format::f32})
+      for (bool has_bias : {false, true}) {
+        const Matrix x = random_matrix(random, Format::bf16, s.T, s.in, 1, 8),
+                     w = random_matrix(random, Format::bf16, s.out, s.in, 0.02f, 0);
+        const std::vector<float> bias = has_bias ? normals(random, s.out) : std::vector<float>();
+        Matrix many(f, s.T, s.out), few(f, s.T, s.out);
+        ops.linear(stream, x, w.weight(), bias, many);
+        for (std::int64_t t = 0; t < s.T; t += 64) {
+          const std::int64_t rows = std::min<std::int64_t>(64, s.T - t);
+          ops.linear(stream, Rows(x).slice_rows(t, rows), w.weight(), bias, Rows(few).slice_rows(t, rows));
+        }
+        EXPECT_TRUE(same_bits(many, few) && many.padding_untouched())
+            << s.T << " rows, in " << s.in << ", out " << s.out << ", " << size_of(f) << " bytes, bias "
+            << has_bias;
+      }
+}
+
 // On the device a kernel starts before the one before has ended: here each reads what that one wrote, and
 // writes what that one read, with weights of its own.
 TEST(LinearOnDevice, EachProductOfAChainSeesTheOneBefore) {
@@ -252,7 +288,7 @@ TEST(LinearOnDevice, EachProductOfAChainSeesTheOneBefore) {
   const std::size_t weight_bytes = static_cast<std::size_t>(w.rows() * D * 2);
   cuda::DeviceBuffer weights(weight_bytes);
   cuda::upload(stream, weights.data(), Rows(w).data, weight_bytes);
-  for (std::int64_t T : {1, 40, 100, 150}) {
+  for (std::int64_t T : {1, 40, 100, 150, 512}) {
     const auto bytes = static_cast<std::size_t>(T * D * 2);
     const Matrix x = random_matrix(random, Format::bf16, T, D, 1, 0);
     const cuda::DeviceBuffer at[2] = {cuda::DeviceBuffer(bytes), cuda::DeviceBuffer(bytes)};

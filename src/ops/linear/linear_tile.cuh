@@ -48,7 +48,8 @@ struct Work {
 // --- shared memory ---------------------------------------------------------------------------------------------------
 
 // Barriers, then the ring of steps: the weights of a tile, then the tokens.
-constexpr int kMostDepth = 32, kHeaderBytes = 1024;
+constexpr int kMostDepth = 32;
+static_assert(2 * kMostDepth * 8 <= kHeaderBytes);
 
 template <typename Shape>
 struct Ring {

@@ -10,7 +10,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 128, kDraftThreads = 1024;
 
 __device__ void write_row(const StepBegin& a, std::int64_t t, std::int32_t slot, std::int32_t token, std::int32_t index,
                           std::int32_t position, std::int32_t kv_row) {
@@ -52,8 +52,10 @@ __global__ void step_begin_kernel(StepBegin a) {
   for (std::int64_t t = used + threadIdx.x; t < a.rows; t += kThreads) write_row(a, t, 0, 0, 0, 0, -1);
 }
 
-// A block is a row. Every thread keeps the best of its logits; among equals the lowest id wins.
-__global__ void place_drafts_kernel(PlaceDrafts a) {
+// A block is a row. Every thread keeps the best of its logits; among equals the lowest id wins. Rows are few, so a block
+// has all threads there are, and each of them several loads under way.
+__global__ void __launch_bounds__(kDraftThreads) place_drafts_kernel(PlaceDrafts a) {
+  constexpr int kLoads = 8;
   wait_for_predecessor();
   let_successor_start();
   const auto t = static_cast<std::int32_t>(blockIdx.x);
@@ -62,24 +64,33 @@ __global__ void place_drafts_kernel(PlaceDrafts a) {
     drafted |= t > a.requests.first_row[r] && t < a.requests.first_row[r + 1];
   if (!drafted) return;
   const float* const logits = static_cast<const float*>(a.logits.data) + t * a.logits.stride;
-  float best = __int_as_float(0xff800000);
+  const int me = static_cast<int>(threadIdx.x), vocabulary = static_cast<int>(a.logits.cols);
+  const float lowest = __int_as_float(0xff800000);
+  float best = lowest;
   int id = 0;
-  for (int v = static_cast<int>(threadIdx.x); v < a.logits.cols; v += kThreads) {
-    const float x = logits[v];
-    if (x > best) best = x, id = v;
+  for (int first = me; first < vocabulary; first += kLoads * kDraftThreads) {
+    float x[kLoads];
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int v = first + i * kDraftThreads;
+      x[i] = v < vocabulary ? logits[v] : lowest;
+    }
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      if (x[i] > best) best = x[i], id = first + i * kDraftThreads;
+    }
   }
-  __shared__ float bests[kThreads];
-  __shared__ int ids[kThreads];
-  bests[threadIdx.x] = best, ids[threadIdx.x] = id;
-  for (int half = kThreads / 2; half > 0; half /= 2) {
+  __shared__ float bests[kDraftThreads];
+  __shared__ int ids[kDraftThreads];
+  bests[me] = best, ids[me] = id;
+  for (int half = kDraftThreads / 2; half > 0; half /= 2) {
     __syncthreads();
-    if (static_cast<int>(threadIdx.x) >= half) continue;
-    const float other = bests[threadIdx.x + half];
-    const int other_id = ids[threadIdx.x + half];
-    if (other > bests[threadIdx.x] || (other == bests[threadIdx.x] && other_id < ids[threadIdx.x]))
-      bests[threadIdx.x] = other, ids[threadIdx.x] = other_id;
+    if (me >= half) continue;
+    const float other = bests[me + half];
+    const int other_id = ids[me + half];
+    if (other > bests[me] || (other == bests[me] && other_id < ids[me])) bests[me] = other, ids[me] = other_id;
   }
-  if (threadIdx.x == 0) a.ids[t] = ids[0];
+  if (me == 0) a.ids[t] = ids[0];
 }
 
 __global__ void commit_kernel(Commit a) {
@@ -117,8 +128,8 @@ void step_begin(Stream& s, const StepBegin& a) {
 void place_drafts(Stream& s, const PlaceDrafts& a) {
   check_place_drafts(a);
   if (a.logits.rows == 0) return;
-  launch(s, "place_drafts", {.blocks = static_cast<unsigned>(a.logits.rows), .threads = kThreads}, place_drafts_kernel,
-         a);
+  launch(s, "place_drafts", {.blocks = static_cast<unsigned>(a.logits.rows), .threads = kDraftThreads},
+         place_drafts_kernel, a);
 }
 
 void commit(Stream& s, const Commit& a) {

@@ -159,7 +159,7 @@ TEST(StepTest, CommitKeepsTheTokensThatCount) {
 }
 
 TEST(StepTest, PlacesTheLikeliestDrafts) {
-  constexpr std::int64_t kVocabulary = 300;
+  constexpr std::int64_t kVocabulary = 20'000;
   for (const Ops* ops : tables()) {
     Stream stream;
     Operands a({0, 3, 3, 4}, {2, 0, 3}, 6);
@@ -167,10 +167,10 @@ TEST(StepTest, PlacesTheLikeliestDrafts) {
     Matrix logits(Format::f32, 6, kVocabulary);
     for (std::int64_t t = 0; t < 6; ++t)
       for (std::int64_t v = 0; v < kVocabulary; ++v) logits.set(t, v, static_cast<float>(-(v % 7)));
-    logits.set(1, 291, 0.5f), logits.set(1, 297, 0.5f);  // equal: the lower id
+    logits.set(1, 12'291, 0.5f), logits.set(1, 12'297, 0.5f);  // equal: the lower id
     logits.set(2, 0, -1);
     ops->place_drafts(stream, {.logits = logits, .requests = a.requests(3), .ids = a.ids.data()});
-    EXPECT_THAT(a.ids, ElementsAre(1, 291, 7, 4, 5, 6)) << ops->name;
+    EXPECT_THAT(a.ids, ElementsAre(1, 12'291, 7, 4, 5, 6)) << ops->name;
   }
 }
 
