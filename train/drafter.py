@@ -137,15 +137,14 @@ def selected_block_loss(hidden, head, targets, weights, predecessors, predecesso
 @torch.no_grad()
 def features_of(drafter: Drafter, target: Model, batch: Batch, dtype=torch.bfloat16
                 ) -> list[Tensor]:
+    """What the target, which is not trained, tells the drafter of these pages."""
     return target.hidden(batch, drafter.taps, dtype)[1]
 
 
-def step_loss(drafter: Drafter, target: Model, batch: Batch, count: int, dtype=torch.bfloat16,
-              features: list[Tensor] | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-    """-> loss, and figures: tokens a step of a decoder that came to these anchors, bonus included;
+def step_loss(drafter: Drafter, target: Model, features: list[Tensor], batch: Batch, count: int
+              ) -> tuple[Tensor, dict[str, Tensor]]:
+    """Of so many new blocks. -> loss, and figures: tokens a step of a decoder that came to these anchors, bonus included;
     of a selector, its loss and the share of rows whose token is a candidate."""
-    if features is None:
-        features = features_of(drafter, target, batch, dtype)
     blocks, targets = draw_blocks(batch, count, drafter.block)
     hidden = drafter(features, batch.offsets, batch.ids, target.language_model.embed_tokens.weight,
                      blocks)[:, 1:]
@@ -237,7 +236,7 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
         batch = batch.to(device)
         features = features_of(drafter, target, batch)
         for update in range(args.updates):  # the target costs more than an update of the drafter
-            loss, figures = step_loss(drafter, target, batch, args.blocks, features=features)
+            loss, figures = step_loss(drafter, target, features, batch, args.blocks)
             loss.backward()
             optimizer.step(args.lr * schedule(run.step * args.updates + update, run.done,
                                               warm_up=200, decay_from=args.decay_from))

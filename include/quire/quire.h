@@ -135,7 +135,7 @@ struct Result {
   std::vector<std::int32_t> tokens;  // generated ids, the stop token included
   int image_tokens = 0;              // positions of the prompt that carry the image
   int prompt_tokens = 0;             // the whole prompt, image tokens included
-  int kept_tokens = 0;               // of these, those that an earlier request for the same page had run
+  int cached_tokens = 0;             // of these, those that an earlier request for the same page had run
   double mean_logprob = 0;           // natural log, over `tokens`
   double min_logprob = 0;
   DraftCounts drafts;  // nothing without drafts

@@ -79,8 +79,8 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
   }
   std::size_t kept_bytes = static_cast<std::size_t>(kPrefillChunk * config.hidden_size * size_of(format));
   for (const std::span<std::byte> region : states_.prompt_regions(0)) kept_bytes += region.size();
-  for (int i = 0; i < limits.places; ++i)
-    places_.push_back({.kept = {}, .pages = {}, .memory = Memory(backend, kept_bytes)});
+  for (int i = 0; i < limits.prefixes; ++i)
+    prefixes_.push_back({.prefix = {}, .pages = {}, .memory = Memory(backend, kept_bytes)});
   stream.dependent_launch = switches.dependent_launch;
   backend.clear(stream, settings_.data(), settings_.size());
   backend.clear(stream, seen_.data(), seen_.size());
@@ -105,7 +105,7 @@ std::size_t Decoder::token_bytes() const {
 std::size_t Decoder::fixed_bytes() const {
   return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + history_.size() +
          static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_) +
-         (places_.empty() ? 0 : places_.size() * places_.front().memory.size());
+         (prefixes_.empty() ? 0 : prefixes_.size() * prefixes_.front().memory.size());
 }
 
 void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
@@ -115,7 +115,7 @@ void Decoder::reserve(std::int64_t tokens, std::int64_t longest) {
   shape.pages_per_slot = KvPool::pages_for(longest + overrun());
   backend_.synchronize(stream_);
   graphs_.clear();
-  for (Place& place : places_) place.kept = {}, place.pages.clear();
+  for (KeptPrefix& place : prefixes_) place.prefix = {}, place.pages.clear();
   kv_.reset();  // the old one first
   kv_.emplace(backend_, stream_, shape);
 }
@@ -125,7 +125,7 @@ void Decoder::open(int slot, std::int64_t tokens, const SamplingSettings& settin
     kv_->hold(stream_, slot, tokens + overrun());
     states_.clear(stream_, slot);
   } else {
-    const Place& p = places_[static_cast<std::size_t>(place)];
+    const KeptPrefix& p = prefixes_[static_cast<std::size_t>(place)];
     kv_->hold(stream_, slot, tokens + overrun(), p.pages);
     const std::byte* from = p.memory.data();
     for (const std::span<std::byte> region : states_.prompt_regions(slot)) {
@@ -179,9 +179,9 @@ void Decoder::resume(int slot, const Saved& saved) {
   }
 }
 
-void Decoder::keep(int place, int slot, const Prompt& prompt, std::size_t end) {
-  drop(place);
-  Place& p = places_[static_cast<std::size_t>(place)];
+void Decoder::keep_prefix(int place, int slot, const Prompt& prompt, std::size_t end) {
+  drop_prefix(place);
+  KeptPrefix& p = prefixes_[static_cast<std::size_t>(place)];
   p.pages = kv_->keep(slot, static_cast<std::int64_t>(end));
   std::byte* to = p.memory.data();
   for (const std::span<std::byte> region : states_.prompt_regions(slot)) {
@@ -192,17 +192,17 @@ void Decoder::keep(int place, int slot, const Prompt& prompt, std::size_t end) {
   const Rows rest = prompt.features.slice_rows(used - prompt.first_feature,
                                                image_tokens_before(prompt, prompt.tokens.size()) - used);
   QUIRE_CHECK(rest.rows <= kPrefillChunk, "{} image tokens after the kept ones", rest.rows);
-  p.kept = {.tokens = end, .features = rest, .first_feature = used};
+  p.prefix = {.tokens = end, .features = rest, .first_feature = used};
   if (rest.rows == 0) return;
-  p.kept.features.data = to;
+  p.prefix.features.data = to;
   backend_.copy(stream_, to, rest.data,
                 static_cast<std::size_t>(rest.rows * rest.cols * size_of(rest.format)));
 }
 
-void Decoder::drop(int place) {
-  Place& p = places_[static_cast<std::size_t>(place)];
+void Decoder::drop_prefix(int place) {
+  KeptPrefix& p = prefixes_[static_cast<std::size_t>(place)];
   if (kv_) kv_->drop(std::exchange(p.pages, {}));
-  p.kept = {};
+  p.prefix = {};
 }
 
 std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t begin) {

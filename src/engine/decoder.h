@@ -25,9 +25,9 @@ class Decoder {
   static constexpr int kMostUntaken = 8;
 
   struct Limits {
-    int slots = 1;   // sequences at a time
-    int window = 1;  // rows of a sequence in one step
-    int places = 0;  // for beginnings of prompts that are kept
+    int slots = 1;     // sequences at a time
+    int window = 1;    // rows of a sequence in one step
+    int prefixes = 0;  // of prompts that are kept
   };
   struct DraftModel {
     const DrafterConfig& config;
@@ -75,7 +75,8 @@ class Decoder {
   std::size_t fixed_bytes() const;
 
   // A sequence begins in `slot`, with room for `tokens` tokens; windows may reach past them. Its prompt
-  // begins with what is kept in `place`, if it is one. Throws Error{out_of_memory} with the numbers.
+  // begins with the prefix that is kept in `place`, if that is one. Throws Error{out_of_memory} with the
+  // numbers.
   void open(int slot, std::int64_t tokens, const SamplingSettings& settings, int place = -1);
   // Whether there is room for that, now, and when nothing else is held.
   bool fits(std::int64_t tokens) const { return kv_ && kv_->fits(tokens + overrun()); }
@@ -106,16 +107,16 @@ class Decoder {
     for (std::size_t begin = 0; begin < prompt.tokens.size();) begin = prefill_chunk(slot, prompt, begin);
   }
 
-  // Beginnings of prompts: the first `end` tokens of the one that is running in `slot`, where a chunk has
-  // just ended and the next is the last. They hold their pages, and are gone after `reserve`.
-  void keep(int place, int slot, const Prompt& prompt, std::size_t end);
-  void drop(int place);
-  struct Kept {
+  // The prefix of a prompt: the first `end` tokens of the one that is running in `slot`, where a chunk has
+  // just ended and the next is the last. It holds its pages, and is gone after `reserve`.
+  void keep_prefix(int place, int slot, const Prompt& prompt, std::size_t end);
+  void drop_prefix(int place);
+  struct Prefix {
     std::size_t tokens = 0;
     Rows features;  // for the image tokens after them
     std::int64_t first_feature = 0;
   };
-  const Kept& kept(int place) const { return places_[static_cast<std::size_t>(place)].kept; }
+  const Prefix& prefix(int place) const { return prefixes_[static_cast<std::size_t>(place)].prefix; }
 
   // As if a prompt of `length` tokens had run that left keys, values and states of zero: for measuring.
   void skip_prompt(int slot, std::int64_t length);
@@ -150,8 +151,8 @@ class Decoder {
     bool usual = false;
   };
 
-  struct Place {
-    Kept kept;
+  struct KeptPrefix {
+    Prefix prefix;
     std::vector<std::int32_t> pages;
     Memory memory;  // states, then features
   };
@@ -182,7 +183,7 @@ class Decoder {
   StepArrays arrays_;
   StateSlots states_;
   std::optional<KvPool> kv_;
-  std::vector<Place> places_;
+  std::vector<KeptPrefix> prefixes_;
   std::size_t rows_offset_;  // in outcome_
   Memory outcome_;           // counts and matches of the requests, then a Sampled for each row
   Memory settings_, seen_, drafts_;

@@ -106,8 +106,8 @@ DraftCounts& DraftCounts::operator+=(const DraftCounts& other) {
 
 // Turns a GPU's host can prepare for while it runs one; a CPU does better work on less at a time.
 constexpr int kGpuRequests = 32, kCpuRequests = 4;
-// Pages whose prompts are kept for another request.
-constexpr int kKeptPages = 4;
+// Prefixes of prompts that are kept for another request for the same page.
+constexpr int kKeptPrefixes = 4;
 // Tokens of prompts between two steps: 4 chunks of a GPU, one of a CPU.
 constexpr int kGpuPromptTokens = 2048, kCpuPromptTokens = 512;
 
@@ -130,9 +130,9 @@ struct Engine::State {
                .window = drafting.window(switches),
                .fixed_window = switches.window > 0,
                .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens,
-               .places = kKeptPages},
+               .prefixes = kKeptPrefixes},
         decoder(config.text, weights.text, backend, stream, format, switches,
-                {.slots = limits.slots, .window = limits.window, .places = limits.places},
+                {.slots = limits.slots, .window = limits.window, .prefixes = limits.prefixes},
                 drafting.source()) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
@@ -321,7 +321,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
     result.mean_logprob = total_logprob / static_cast<double>(result.tokens.size());
     result.seconds.decode = seconds_since(figures.first);
   }
-  result.kept_tokens = figures.kept_tokens;
+  result.cached_tokens = figures.cached_tokens;
   if (limits.window > 1) result.drafts = figures.drafts;
   result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
   result.seconds.vision = figures.vision;

@@ -79,7 +79,7 @@ Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& de
       backend_(backend),
       stream_(stream),
       limits_(limits),
-      beginnings_(static_cast<std::size_t>(limits.places)),
+      prefixes_(static_cast<std::size_t>(limits.prefixes)),
       policy_(limits.window, decoder.has_drafter() ? kOfDrafter : kOfLookup) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
@@ -206,22 +206,22 @@ bool Scheduler::admit() {
   prompt_->admitted_ = Sequence::Clock::now();
   prompt_->order_ = ++admitted_;
   prompt_->has_drafts_ = decoder_.has_drafter();
-  const int place = find(beginning_of(*prompt_));
+  const int place = find(prefix_of(*prompt_));
   decoder_.open(prompt_->slot_, std::min(prompt_->room(), prompt_->known() + limits_.window),
                 prompt_->settings, place);
   if (place >= 0) {
-    beginnings_[static_cast<std::size_t>(place)].used = admitted_;
-    const Decoder::Kept& kept = decoder_.kept(place);
+    prefixes_[static_cast<std::size_t>(place)].used = admitted_;
+    const Decoder::Prefix& kept = decoder_.prefix(place);
     prompt_->prompt_done_ = kept.tokens;
     prompt_->features_ = kept.features, prompt_->first_feature_ = kept.first_feature;
     prompt_->patches = {};
     const std::scoped_lock lock(prompt_->mutex_);
-    prompt_->figures_.kept_tokens = static_cast<int>(kept.tokens);
+    prompt_->figures_.cached_tokens = static_cast<int>(kept.tokens);
   }
   return true;
 }
 
-// ---- Beginnings of prompts
+// ---- Kept prefixes of prompts
 
 namespace {
 
@@ -233,35 +233,35 @@ std::size_t last_chunk(const Sequence& s) {
 
 }  // namespace
 
-Scheduler::Beginning Scheduler::beginning_of(const Sequence& s) const {
+Scheduler::KeptPrefix Scheduler::prefix_of(const Sequence& s) const {
   const XXH128_hash_t tokens = XXH3_128bits(s.prompt.data(), last_chunk(s) * sizeof(s.prompt[0]));
   return {.tokens = {tokens.low64, tokens.high64}, .page = s.page, .used = admitted_};
 }
 
 // Its place; -1: none.
-int Scheduler::find(const Beginning& b) const {
-  const auto it = std::ranges::find_if(beginnings_, [&](const Beginning& other) {
-    return other.used > 0 && other.tokens == b.tokens && other.page == b.page;
+int Scheduler::find(const KeptPrefix& prefix) const {
+  const auto it = std::ranges::find_if(prefixes_, [&](const KeptPrefix& other) {
+    return other.used > 0 && other.tokens == prefix.tokens && other.page == prefix.page;
   });
-  return it == beginnings_.end() ? -1 : static_cast<int>(it - beginnings_.begin());
+  return it == prefixes_.end() ? -1 : static_cast<int>(it - prefixes_.begin());
 }
 
 // In place of the one that was of no use for the longest time.
-void Scheduler::keep_beginning(const Sequence& s) {
-  const Beginning beginning = beginning_of(s);
-  if (beginnings_.empty() || find(beginning) >= 0) return;
-  const auto oldest = std::ranges::min_element(beginnings_, {}, &Beginning::used);
-  decoder_.keep(static_cast<int>(oldest - beginnings_.begin()), s.slot_, prompt_of(s), s.prompt_done_);
-  *oldest = beginning;
+void Scheduler::keep_prefix(const Sequence& s) {
+  const KeptPrefix prefix = prefix_of(s);
+  if (prefixes_.empty() || find(prefix) >= 0) return;
+  const auto oldest = std::ranges::min_element(prefixes_, {}, &KeptPrefix::used);
+  decoder_.keep_prefix(static_cast<int>(oldest - prefixes_.begin()), s.slot_, prompt_of(s), s.prompt_done_);
+  *oldest = prefix;
 }
 
 // False: nothing is kept.
-bool Scheduler::drop_oldest() {
-  const auto there = [](const Beginning& b) { return b.used > 0; };
-  auto kept = beginnings_ | std::views::filter(there);
-  const auto oldest = std::ranges::min_element(kept, {}, &Beginning::used);
+bool Scheduler::drop_oldest_prefix() {
+  const auto there = [](const KeptPrefix& b) { return b.used > 0; };
+  auto kept = prefixes_ | std::views::filter(there);
+  const auto oldest = std::ranges::min_element(kept, {}, &KeptPrefix::used);
   if (oldest == kept.end()) return false;
-  decoder_.drop(static_cast<int>(&*oldest - beginnings_.data()));
+  decoder_.drop_prefix(static_cast<int>(&*oldest - prefixes_.data()));
   *oldest = {};
   return true;
 }
@@ -269,7 +269,7 @@ bool Scheduler::drop_oldest() {
 // Whether there is room for a sequence, for which what is kept may have to leave.
 bool Scheduler::fits(std::int64_t tokens) {
   while (!decoder_.fits(tokens))
-    if (!drop_oldest()) return false;
+    if (!drop_oldest_prefix()) return false;
   return true;
 }
 
@@ -281,7 +281,7 @@ bool Scheduler::has_room_for(const Sequence& sequence) {
     if (!running_.empty() || !saved_.empty()) return false;
     const std::int64_t room = (sequence.room() + kRoomUnit - 1) / kRoomUnit * kRoomUnit;
     decoder_.reserve(limits_.slots * room, room);
-    std::ranges::fill(beginnings_, Beginning{});
+    std::ranges::fill(prefixes_, KeptPrefix{});
   }
   return saved_.empty() && fits(std::min(sequence.room(), sequence.known() + kHeadway));
 }
@@ -306,7 +306,7 @@ void Scheduler::resume_saved() {
 void Scheduler::make_room() {
   for (std::size_t i = 0; i < running_.size(); ++i) {
     while (!grow(running_[i])) {
-      if (drop_oldest()) continue;
+      if (drop_oldest_prefix()) continue;
       if (i + 1 == running_.size()) break;
       const Shared last = running_.back();
       running_.pop_back();
@@ -357,7 +357,7 @@ void Scheduler::run_prompt_chunk() {
   Sequence& s = *prompt_;
   if (s.prompt_done_ == 0 && !s.patches.rows.empty()) encode(s);
   s.prompt_done_ = decoder_.prefill_chunk(s.slot_, prompt_of(s), s.prompt_done_);
-  if (s.prompt_done_ == last_chunk(s)) keep_beginning(s);
+  if (s.prompt_done_ == last_chunk(s)) keep_prefix(s);
 }
 
 Decoder::Prompt Scheduler::prompt_of(const Sequence& s) const {
@@ -489,7 +489,7 @@ void Scheduler::fail_all(std::exception_ptr error) {
     // It is what has gone wrong already.
   }
   asked_.clear();
-  while (drop_oldest()) {
+  while (drop_oldest_prefix()) {
   }
   if (prompt_) running_.push_back(std::exchange(prompt_, nullptr));
   running_.insert(running_.end(), saved_.begin(), saved_.end());

@@ -4,7 +4,7 @@
 // turns: between two steps at most `prompt_tokens` tokens of prompts run, so that a new request delays the
 // others by no more than that and the encoding of its page.
 //
-// The beginnings of the last prompts are kept, up to their last chunk: a request for the same page runs only
+// The prefixes of the last prompts are kept, up to their last chunk: a request for the same page runs only
 // the rest, and its page is not encoded again. They leave when their pages are needed.
 //
 // One thread talks to the backend. Whoever made a request takes its tokens in a thread of its own.
@@ -61,7 +61,7 @@ class Sequence {
     double queue = 0, vision = 0, prefill = 0, steps = 0;
     Clock::time_point first;  // token
     DraftCounts drafts;
-    int kept_tokens = 0;  // of its prompt, which had run before
+    int cached_tokens = 0;  // of its prompt, which had run before
   };
   // As of the tokens that were taken. For whoever takes them.
   const Figures& figures() const { return taken_; }
@@ -110,7 +110,7 @@ class Scheduler {
     int window = 1;             // most rows of a sequence in one step
     bool fixed_window = false;  // so many in every step that can have them
     int prompt_tokens = 512;    // of prompts, between two steps of others
-    int places = 0;             // beginnings of prompts that are kept, as the decoder's
+    int prefixes = 0;           // of prompts that are kept, as the decoder's
   };
 
   // References must outlive it; nobody else uses decoder, vision model and stream meanwhile.
@@ -149,7 +149,7 @@ class Scheduler {
     std::int64_t number = 0;  // of the next result
   };
   // What is in a place of the decoder.
-  struct Beginning {
+  struct KeptPrefix {
     Sequence::Hash tokens, page;
     std::int64_t used = 0;  // when: in admissions; 0: nothing is there
   };
@@ -165,10 +165,10 @@ class Scheduler {
   void make_room();
   bool grow(const Shared& sequence);
   std::ptrdiff_t under_way(const Shared& sequence) const;
-  Beginning beginning_of(const Sequence& sequence) const;
-  int find(const Beginning& beginning) const;
-  void keep_beginning(const Sequence& sequence);
-  bool drop_oldest();
+  KeptPrefix prefix_of(const Sequence& sequence) const;
+  int find(const KeptPrefix& prefix) const;
+  void keep_prefix(const Sequence& sequence);
+  bool drop_oldest_prefix();
   bool fits(std::int64_t tokens);
   Decoder::Prompt prompt_of(const Sequence& sequence) const;
   void run_prompts();
@@ -200,7 +200,7 @@ class Scheduler {
   std::deque<Shared> saved_;     // those that made room, the first to resume first
   std::int64_t admitted_ = 0;
   std::atomic<std::int64_t> times_made_room_{0};
-  std::vector<Beginning> beginnings_;  // by place
+  std::vector<KeptPrefix> prefixes_;  // by place
   std::vector<int> free_slots_;
   WindowPolicy policy_;
   std::deque<Asked> asked_;

@@ -48,14 +48,14 @@ TEST(EngineReading, ReadsThePageAsTheSpecificationDoes) {
   EXPECT_LT(result.min_logprob, result.mean_logprob);
   EXPECT_LT(result.mean_logprob, 0);
   EXPECT_GT(result.mean_logprob, -0.5);
-  EXPECT_EQ(result.kept_tokens, 0);
+  EXPECT_EQ(result.cached_tokens, 0);
 
   // Again: all of it but the last chunk is still there.
   const Result again = engine.generate(
       {.image = {image.rgb.data(), image.width, image.height}, .prompt = kNotice.prompt, .on_text = {}});
   EXPECT_EQ(again.tokens, result.tokens);
-  EXPECT_EQ(again.kept_tokens, (result.prompt_tokens - 1) / 512 * 512);
-  EXPECT_GT(again.kept_tokens, 0);
+  EXPECT_EQ(again.cached_tokens, (result.prompt_tokens - 1) / 512 * 512);
+  EXPECT_GT(again.cached_tokens, 0);
   EXPECT_EQ(again.seconds.vision, 0);
 }
 

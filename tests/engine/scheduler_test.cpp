@@ -58,16 +58,16 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
     return run(all, slots, room, 0, window, behind);
   }
   std::vector<Tokens> run(const std::vector<std::shared_ptr<Sequence>>& all, int slots, std::int64_t room,
-                          int places, int window = 1, bool behind = false) {
+                          int prefixes, int window = 1, bool behind = false) {
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
-                    {.slots = slots, .window = window, .places = places},
+                    {.slots = slots, .window = window, .prefixes = prefixes},
                     {.model = nullptr, .lookup = window > 1});
     const auto longest = std::ranges::max(all, {}, [](const auto& s) { return s->prompt.size(); });
     decoder.reserve(room, std::ssize(longest->prompt) + kMostTokens);
     Backend seen = backend;
     seen.host_memory = backend.host_memory && !behind;
     Scheduler scheduler(config, vision, decoder, seen, stream,
-                        {.slots = slots, .window = window, .places = places});
+                        {.slots = slots, .window = window, .prefixes = prefixes});
     for (const auto& s : all) {
       scheduler.submit(s);
       scheduler.ready(s);
@@ -159,7 +159,7 @@ TEST_P(SchedulerTest, PromptsThatBeginAlikeRunOnce) {
       {512, 1, 0},
       {600, 2, 0},
       {600, 2, 512},
-      {600, 1, 0, 7},  // other pixels: two places are taken, and the first comes to be the oldest
+      {600, 1, 0, 7},  // other pixels: two prefixes are kept, and the first comes to be the oldest
       {600, 2, 512},
       {600, 1, 0},
       {1100, 2, 0},
@@ -179,7 +179,8 @@ TEST_P(SchedulerTest, PromptsThatBeginAlikeRunOnce) {
   for (const int slots : {1, 3}) {
     const auto all = sequences();
     EXPECT_EQ(run(all, slots, std::int64_t{8} * 2048, 2), expected) << slots;
-    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->figures().kept_tokens, cases[i].kept) << i;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(all[i]->figures().cached_tokens, cases[i].kept) << i;
   }
   // Too little memory for sequences and what is kept: the latter leaves.
   for (const int slots : {1, 2, 3}) EXPECT_EQ(run(sequences(), slots, 1536, 2), expected) << slots;

@@ -17,7 +17,7 @@ from drafting import (
 )
 from safetensors.torch import load_file
 
-from drafter import GAMMA, draw_blocks, freeze, step_loss
+from drafter import GAMMA, draw_blocks, features_of, freeze, step_loss
 from network import dflash, dflash2
 from network.data import Text
 from network.dflash import Drafter
@@ -200,8 +200,9 @@ def test_sampled_walk_draws_from_the_distribution_it_returns(target, drafter, tm
 
 def train(drafter: Drafter, target: Model, batch: Batch, steps: int) -> list[dict[str, float]]:
     optimizer, curve = Optimizer(drafter), []
+    features = features_of(drafter, target, batch, torch.float32)
     for _ in range(steps):
-        loss, figures = step_loss(drafter, target, batch, 32, torch.float32)
+        loss, figures = step_loss(drafter, target, features, batch, 32)
         loss.backward()
         optimizer.step(1.0)
         curve.append({"loss": loss.item()} | {n: f.item() for n, f in figures.items()})
@@ -219,8 +220,9 @@ def test_loss_equals_a_plain_one_and_figures_a_walk(target, batch) -> None:
     drafter = new_drafter()
     train(drafter, target, batch, 5)  # to have some targets among the candidates
     w = drafter.state_dict()
+    features = features_of(drafter, target, batch, torch.float32)
     torch.manual_seed(6)
-    loss, figures = step_loss(drafter, target, batch, 16, torch.float32)
+    loss, figures = step_loss(drafter, target, features, batch, 16)
     torch.manual_seed(6)
     blocks, targets = draw_blocks(batch, 16, BLOCK)
     hidden = hidden_of(drafter, target, batch, blocks)

@@ -8,7 +8,7 @@ import torch
 from drafting import BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target, two_pages
 from safetensors.torch import load_file
 
-from drafter import Written, draw_blocks, step_loss
+from drafter import Written, draw_blocks, features_of, step_loss
 from network import dflash
 from network.data import PageBuffer, Text
 from network.dflash import TILE, Blocks, Drafter
@@ -126,8 +126,9 @@ def test_learns(target, batch) -> None:
     drafter.initialise()
     optimizer = Optimizer(drafter)
     curve = []
+    features = features_of(drafter, target, packed, torch.float32)
     for _ in range(25):
-        loss, figures = step_loss(drafter, target, packed, 32, torch.float32)
+        loss, figures = step_loss(drafter, target, features, packed, 32)
         loss.backward()
         optimizer.step(1.0)
         curve.append((loss.item(), figures["tokens_a_step"].item()))
