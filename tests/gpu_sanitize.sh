@@ -6,7 +6,7 @@ small='Linear.ComputesByHand/cuda*:AttentionTest.ComputesByHand/cuda*:AttentionG
 small="$small:VisionAttentionTest.ByHand/cuda*:Rope.Computes*/cuda*:Conv1d.ComputesByHand/cuda*:Norm.*ByHand/cuda*"
 small="$small:Gdn.StoresAndReadsBack/cuda*:Gdn.GatesByHand/cuda*:GdnWindows.ContinueThePrompt/cuda*"
 small="$small:SampleTest.PenaltiesByHand/cuda*:StepTest.*:BlockConvTest.ComputesByHand/cuda*"
-small="$small:SelectTest.ComputesByHand/cuda*:SelectTest.SettlesTies*/cuda*"
+small="$small:SelectTest.ComputesByHand/cuda*:SelectTest.SettlesTies*/cuda*:LookupTest.ComputesByHand"
 larger="$small:Linear.ProjectTakes*/cuda*:Linear.EveryStride*/cuda*:AttentionTest.QueryHeads*/cuda*"
 larger="$larger:Gdn.LaterTokens*/cuda*:SampleTest.KeepsByHand/cuda*"
 command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the path"; exit 77; }

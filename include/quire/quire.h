@@ -62,7 +62,10 @@ struct Options {
   int threads = 0;                        // CPU threads; 0: one for each core
   double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
   int requests = 0;       // at a time, further ones wait: at most 64; 0: 32 on a GPU, 4 on a CPU
-  std::string draft{};    // directory of a DFlash or DFlash2 drafter; empty: no drafts. Drafts change no text
+  // Where drafts of tokens come from; they change no text. "none"; "ngram": from what the page has said
+  // before; the directory of a DFlash or DFlash2 drafter; "auto": the drafter beside the model, in
+  // MODEL-dflash2 or MODEL-dflash, else "ngram".
+  std::string draft = "auto";
   std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.
   std::function<void(std::size_t done, std::size_t total)> on_load{};
@@ -135,7 +138,7 @@ struct Result {
   int cached_tokens = 0;             // of these, those that an earlier request for the same page had run
   double mean_logprob = 0;           // natural log, over `tokens`
   double min_logprob = 0;
-  DraftCounts drafts;  // nothing without a drafter
+  DraftCounts drafts;  // nothing without drafts
   Timings seconds;
 };
 

@@ -65,7 +65,7 @@ struct Bench {
   std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps) {
     auto d = std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
                                        Decoder::Limits{.slots = batch, .window = window},
-                                       drafter ? &drafter->model : nullptr);
+                                       Decoder::DraftSource{drafter ? &drafter->model : nullptr, false});
     d->assume_accepted(accept);
     const std::int64_t tokens = longest(context, steps);
     d->reserve(batch * (tokens + KvPool::kPageSize), tokens);

@@ -139,6 +139,7 @@ std::vector<PagePair> read_pages(const BenchArguments& a, Options options) {
   const std::vector<Input> inputs = list_inputs(a.pages, [](const std::string&) {});
   PageOptions how;
   how.max_pixels = PreprocessConfig::from_directory(options.model).max_pixels;
+  options.draft = "none";
   Engine plain(options);
   options.draft = a.draft;
   options.switches +=

@@ -22,7 +22,7 @@ struct ParseArguments {
   std::string format = "md";
   std::string dtype = "bf16";
   std::string device = "auto";
-  std::string draft;
+  std::string draft = "auto";
   std::string switches;
   double gpu_memory = 0;
   Request request;
@@ -112,8 +112,13 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str()
       ->type_name("T");
-  app.add_option("--draft", a.draft,
-                 "Directory of a DFlash or DFlash2 drafter for the model: faster, and the same text");
+  app.add_option(
+         "--draft", a.draft,
+         "Drafts of tokens, faster and the same text: none; ngram: from what the page has said before; the\n"
+         "directory of a DFlash or DFlash2 drafter; auto: the drafter beside the model (MODEL-dflash2 or\n"
+         "MODEL-dflash), else ngram")
+      ->capture_default_str()
+      ->type_name("DRAFT");
   app.add_option("--switch", a.switches, "Optimizations by name, to measure them: graphs=off, ...")
       ->type_name("LIST");
   app.add_flag("--timings", a.timings, "Say where the time goes, for each page and in all");

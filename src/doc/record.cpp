@@ -23,7 +23,7 @@ Json seconds_json(const PageSeconds& seconds) {
           {"steps", rounded(seconds.steps)}};
 }
 
-// Nothing without a drafter.
+// Nothing without drafts.
 void add_acceptance(Json& json, const DraftCounts& drafts) {
   if (drafts.steps == 0) return;
   json["draft_steps"] = drafts.steps;

@@ -12,11 +12,11 @@ namespace {
 // Steps are recorded for these numbers of requests; others take the next larger one.
 constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, Decoder::kMostRequests};
 
-KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftModel* draft_model) {
+KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftModel* model) {
   KvPool::Shape shape = kv_shape(config, format);
-  if (draft_model) {
-    shape.draft_layers = static_cast<int>(draft_model->config.layers.size());
-    shape.draft_cols = draft_model->config.kv_cols();
+  if (model) {
+    shape.draft_layers = static_cast<int>(model->config.layers.size());
+    shape.draft_cols = model->config.kv_cols();
   }
   return shape;
 }
@@ -42,7 +42,7 @@ int Decoder::bucket(int requests) {
 }
 
 Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
-                 Format format, const Switches& switches, const Limits& limits, const DraftModel* draft_model)
+                 Format format, const Switches& switches, const Limits& limits, const DraftSource& source)
     : config_(config),
       backend_(backend),
       stream_(stream),
@@ -52,8 +52,8 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       text_(config, weights, backend, format,
             {.prompt_rows = kPrefillChunk,
              .window_rows = std::int64_t{bucket(limits.slots)} * limits.window,
-             .taps = draft_model ? draft_model->config.taps : std::vector<int>()}),
-      kv_shape_(kv_of(config, format, draft_model)),
+             .taps = source.model ? source.model->config.taps : std::vector<int>()}),
+      kv_shape_(kv_of(config, format, source.model)),
       arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket(limits.slots)} * limits.window),
               bucket(limits.slots)),
       states_(backend, stream, states_of(config, format, switches, limits.slots)),
@@ -63,14 +63,18 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       seen_(backend,
             static_cast<std::size_t>(limits.slots * std::int64_t{config.vocab_size}) * sizeof(std::uint16_t)),
       drafts_(backend, static_cast<std::size_t>(limits.slots * (kMostWindow - 1)) * sizeof(std::int32_t)),
+      history_(source.lookup
+                   ? Memory(backend, static_cast<std::size_t>(limits.slots) * kHistory * sizeof(std::int32_t))
+                   : Memory()),
       asked_(static_cast<std::size_t>(limits.slots)),
       uploader_(backend) {
   QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
-  if (draft_model) {
-    QUIRE_CHECK(limits.window <= draft_model->config.block_size, "windows of {} rows, blocks of {}",
-                limits.window, draft_model->config.block_size);
+  if (const DraftModel* model = source.model) {
+    QUIRE_CHECK(!source.lookup, "a draft model, and lookup");
+    QUIRE_CHECK(limits.window <= model->config.block_size, "windows of {} rows, blocks of {}", limits.window,
+                model->config.block_size);
     const std::int64_t rows = std::int64_t{bucket(limits.slots)} * limits.window;
-    drafter_.emplace(draft_model->config, draft_model->weights, weights, backend, format,
+    drafter_.emplace(model->config, model->weights, weights, backend, format,
                      Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});
   }
   std::size_t kept_bytes = static_cast<std::size_t>(kPrefillChunk * config.hidden_size * size_of(format));
@@ -80,8 +84,9 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
   stream.dependent_launch = switches.dependent_launch;
   backend.clear(stream, settings_.data(), settings_.size());
   backend.clear(stream, seen_.data(), seen_.size());
+  if (source.lookup) backend.clear(stream, history_.data(), history_.size());
   const std::vector<std::int32_t> masks(drafts_.size() / sizeof(std::int32_t),
-                                        draft_model ? draft_model->config.mask_token_id : 0);
+                                        source.model ? source.model->config.mask_token_id : 0);
   backend.upload(stream, drafts_.data(), masks.data(), drafts_.size());
   for (Pending& p : results_)
     p = {Memory::staging(backend, outcome_.size()), Handle(backend.new_event(), backend.delete_event),
@@ -98,7 +103,7 @@ std::size_t Decoder::token_bytes() const {
 }
 
 std::size_t Decoder::fixed_bytes() const {
-  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) +
+  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + history_.size() +
          static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_) +
          (prefixes_.empty() ? 0 : prefixes_.size() * prefixes_.front().memory.size());
 }
@@ -136,10 +141,16 @@ std::vector<std::span<std::byte>> Decoder::regions(int slot) const {
   std::vector<std::span<std::byte>> regions = states_.regions(slot);
   const std::vector<std::span<std::byte>> pages = kv_->regions(slot);
   regions.insert(regions.end(), pages.begin(), pages.end());
-  if (has_penalties(asked_[static_cast<std::size_t>(slot)])) {
-    const auto tokens = static_cast<std::size_t>(config_.vocab_size);
-    regions.push_back(std::as_writable_bytes(
-        std::span(seen_.as<std::uint16_t>() + static_cast<std::size_t>(slot) * tokens, tokens)));
+  // Of an array [slots, count].
+  const auto add = [&](auto* array, std::size_t count) {
+    regions.push_back(
+        std::as_writable_bytes(std::span(array + static_cast<std::size_t>(slot) * count, count)));
+  };
+  if (has_penalties(asked_[static_cast<std::size_t>(slot)]))
+    add(seen_.as<std::uint16_t>(), static_cast<std::size_t>(config_.vocab_size));
+  if (history_.data()) {
+    add(history_.as<std::int32_t>(), kHistory);
+    add(drafts(), kMostWindow - 1);
   }
   return regions;
 }
@@ -283,7 +294,14 @@ void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
                                  .assumed = assumed_,
                                  .counts = counts(),
                                  .seen = seen_.as<std::uint16_t>(),
-                                 .vocabulary = config_.vocab_size});
+                                 .vocabulary = config_.vocab_size,
+                                 .history = history()});
+  if (history_.data())
+    backend_.ops->lookup_drafts(stream_, {.cursors = states_.cursors(),
+                                          .requests = requests,
+                                          .history = history(),
+                                          .drafts = drafts(),
+                                          .matched = matched()});
 }
 
 Decoder::Pending& Decoder::next_result() {
@@ -307,6 +325,7 @@ Decoder::Result Decoder::take() {
   backend_.wait(stream_, p.done.get());
   return {.rows = {reinterpret_cast<const Sampled*>(p.memory.data() + rows_offset_), p.rows},
           .counts = {p.memory.as<std::int32_t>(), p.requests},
+          .matched = {p.memory.as<std::int32_t>() + (matched() - counts()), history_.data() ? p.requests : 0},
           .seconds = backend_.seconds_between(p.begun.get(), p.done.get()),
           .usual = p.usual};
 }

@@ -33,6 +33,13 @@ class Decoder {
     const DrafterConfig& config;
     const DrafterWeights& weights;
   };
+  // Where the rows of a window after its first come from. No source changes a token.
+  struct DraftSource {
+    const DraftModel* model;  // a drafter, unless it is null
+    bool lookup;              // else: what the sequence has said before (ops/lookup); neither: drafts()
+  };
+  // Of what a sequence has said, so much is looked through.
+  static constexpr std::int32_t kHistory = 4096;
   // `image_token_id` tokens take the next rows of `features`, which are in the backend's memory and begin
   // with that of image token `first_feature`.
   struct Prompt {
@@ -46,15 +53,16 @@ class Decoder {
   struct Result {
     std::span<const Sampled> rows;
     std::span<const std::int32_t> counts;
+    // With lookup, of each request: how many of its latest tokens it has said before, so that its next window
+    // has drafts; 0: it has none.
+    std::span<const std::int32_t> matched;
     double seconds = 0;  // that the step took
     bool usual = false;  // it was not the first of its kind, which loads kernels and records a graph
   };
 
-  // References must outlive the decoder. With a draft model, steps of windows draft their rows themselves.
-  // Throws Error{out_of_memory}.
+  // References must outlive the decoder. Throws Error{out_of_memory}.
   Decoder(const TextConfig& config, const TextWeights& weights, const Backend& backend, Stream& stream,
-          Format format, const Switches& switches, const Limits& limits,
-          const DraftModel* draft_model = nullptr);
+          Format format, const Switches& switches, const Limits& limits, const DraftSource& source = {});
 
   // Room for `tokens` tokens of keys and values in all, `longest` in one sequence. Whatever the slots held is
   // gone. Throws Error{out_of_memory}.
@@ -114,11 +122,15 @@ class Decoder {
   void skip_prompt(int slot, std::int64_t length);
 
   // One step of these slots with `window` rows each: every sequence's next token and, in a window of more,
-  // drafts after it: those of the draft model, else `drafts()`. A result of slots * window rows.
+  // drafts after it. A result of slots * window rows.
   void step(std::span<const int> slots, int window = 1);
 
-  // [slots, kMostWindow - 1] in the backend's memory; masks when there is a draft model.
+  // [slots, kMostWindow - 1] in the backend's memory: what the next step of a slot runs after its token.
+  // Masks when there is a draft model, which puts its drafts in their place.
   std::int32_t* drafts() const { return drafts_.as<std::int32_t>(); }
+
+  // Whether every window has drafts; else a result says for which there are some.
+  bool has_drafter() const { return drafter_.has_value(); }
 
   // From now on so many rows of every window count, whatever is drawn: for measuring.
   void assume_accepted(int rows) { assumed_ = rows; }
@@ -149,6 +161,8 @@ class Decoder {
   // first was known to reach the end.
   std::int64_t overrun() const { return 2 * (limits_.window - 1); }
   std::int32_t* counts() const { return outcome_.as<std::int32_t>(); }
+  std::int32_t* matched() const { return counts() + rows_offset_ / sizeof(Sampled); }
+  History history() const { return {history_.as<std::int32_t>(), history_.data() ? kHistory : 0}; }
   Sampled* sampled() const { return reinterpret_cast<Sampled*>(outcome_.data() + rows_offset_); }
   void draw(Rows logits, const Requests& requests, bool prompt);
   Pending& next_result();
@@ -171,8 +185,9 @@ class Decoder {
   std::optional<KvPool> kv_;
   std::vector<KeptPrefix> prefixes_;
   std::size_t rows_offset_;  // in outcome_
-  Memory outcome_;           // counts of the requests, then a Sampled for each row
+  Memory outcome_;           // counts and matches of the requests, then a Sampled for each row
   Memory settings_, seen_, drafts_;
+  Memory history_;                       // [slots, kHistory]; none without lookup
   std::vector<SamplingSettings> asked_;  // of each slot, as settings_
   Uploader uploader_;
 

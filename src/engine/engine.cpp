@@ -9,6 +9,7 @@
 #include "backend/cuda.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "engine/drafting.h"
 #include "engine/prompt.h"
 #include "engine/scheduler.h"
 #include "text/detokenizer.h"
@@ -103,24 +104,6 @@ DraftCounts& DraftCounts::operator+=(const DraftCounts& other) {
   return *this;
 }
 
-// A drafter of the model, loaded.
-struct Drafting {
-  Drafting(const std::filesystem::path& directory, const ModelConfig& target, const Backend& backend,
-           Stream& stream)
-      : config(DrafterConfig::from_directory(directory, target.text)),
-        checkpoint(directory, config, backend, stream) {}
-
-  // Rows of a sequence in one step, at most.
-  int window(const Switches& switches) const {
-    const int most = std::min(config.block_size, kMostWindow);
-    return switches.window > 0 ? std::min(switches.window, most) : most;
-  }
-
-  DrafterConfig config;
-  DrafterCheckpoint checkpoint;
-  Decoder::DraftModel model{config, checkpoint.weights};
-};
-
 // Turns a GPU's host can prepare for while it runs one; a CPU does better work on less at a time.
 constexpr int kGpuRequests = 32, kCpuRequests = 4;
 // Prefixes of prompts that are kept for another request for the same page.
@@ -141,17 +124,16 @@ struct Engine::State {
         threads(options.threads),
         stream(backend, &threads),
         weights(options.model, config, backend, stream, options.on_load),
-        drafter(options.draft.empty() ? nullptr
-                                      : std::make_unique<Drafting>(options.draft, config, backend, stream)),
+        drafting(options.draft, options.model, config.text, backend, stream),
         vision(config.vision, weights.vision, backend, format),
         limits{.slots = requests_at_a_time(options),
-               .window = drafter ? drafter->window(switches) : 1,
+               .window = drafting.window(switches),
                .fixed_window = switches.window > 0,
                .prompt_tokens = backend.host_memory ? kCpuPromptTokens : kGpuPromptTokens,
                .prefixes = kKeptPrefixes},
         decoder(config.text, weights.text, backend, stream, format, switches,
                 {.slots = limits.slots, .window = limits.window, .prefixes = limits.prefixes},
-                drafter ? &drafter->model : nullptr) {
+                drafting.source()) {
     check_patches(options.model, preprocess_config, config.vision);
     // A template that cannot show a page is found now, not on every page.
     build_prompt(chat_template, tokenizer, config, Request().prompt, Request().enable_thinking, 1);
@@ -183,7 +165,7 @@ struct Engine::State {
   ThreadPool threads;
   OpenStream stream;
   ModelWeights weights;
-  std::unique_ptr<Drafting> drafter;
+  Drafting drafting;
   VisionModel vision;
   Scheduler::Limits limits;
   Decoder decoder;
@@ -340,7 +322,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
     result.seconds.decode = seconds_since(figures.first);
   }
   result.cached_tokens = figures.cached_tokens;
-  if (drafter) result.drafts = figures.drafts;
+  if (limits.window > 1) result.drafts = figures.drafts;
   result.seconds.queue = std::max(0.0, figures.queue - result.seconds.preprocess);
   result.seconds.vision = figures.vision;
   result.seconds.prefill = figures.prefill;
@@ -372,15 +354,15 @@ int Engine::context_length() const {
 std::string Engine::device_text() const {
   const State& s = *state_;
   if (s.backend.host_memory)
-    return fmt::format("CPU ({}), {} threads", s.backend.ops->name, s.threads.size());
+    return fmt::format("CPU ({}), {} threads; drafts: {}", s.backend.ops->name, s.threads.size(),
+                       s.drafting.name());
   return fmt::format(
       "{}: weights {}, activations and states {}, keys and values {} ({} tokens); {} requests at a time, of "
-      "at "
-      "most {} tokens",
+      "at most {} tokens; drafts: {}",
       cuda::device_facts(0).name, gibibytes(static_cast<double>(s.weights.memory_bytes())),
       gibibytes(static_cast<double>(s.decoder.fixed_bytes())),
       gibibytes(static_cast<double>(s.decoder.reserved()) * static_cast<double>(s.decoder.token_bytes())),
-      s.decoder.reserved(), s.limits.slots, s.context);
+      s.decoder.reserved(), s.limits.slots, s.context, s.drafting.name());
 }
 
 }  // namespace quire

@@ -80,7 +80,7 @@ Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& de
       stream_(stream),
       limits_(limits),
       prefixes_(static_cast<std::size_t>(limits.prefixes)),
-      policy_(limits.window) {
+      policy_(limits.window, decoder.has_drafter() ? kOfDrafter : kOfLookup) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
 }
@@ -205,6 +205,7 @@ bool Scheduler::admit() {
   free_slots_.pop_back();
   prompt_->admitted_ = Sequence::Clock::now();
   prompt_->order_ = ++admitted_;
+  prompt_->has_drafts_ = decoder_.has_drafter();
   const int place = find(prefix_of(*prompt_));
   decoder_.open(prompt_->slot_, std::min(prompt_->room(), prompt_->known() + limits_.window),
                 prompt_->settings, place);
@@ -390,7 +391,12 @@ void Scheduler::step(bool penalties) {
 }
 
 void Scheduler::ask(std::vector<Shared> sequences, bool prompt) {
-  asked_.push_back({.sequences = std::move(sequences), .prompt = prompt, .number = next_number_++});
+  std::vector<bool> had_drafts;
+  for (const Shared& s : sequences) had_drafts.push_back(s->has_drafts_);
+  asked_.push_back({.sequences = std::move(sequences),
+                    .had_drafts = std::move(had_drafts),
+                    .prompt = prompt,
+                    .number = next_number_++});
 }
 
 void Scheduler::retire(std::optional<Decoder::Saved>& saved) {
@@ -403,8 +409,10 @@ int Scheduler::window_for(const std::vector<Shared>& sequences, bool penalties) 
   if (penalties || limits_.window == 1) return 1;
   if (limits_.fixed_window) return limits_.window;
   std::vector<const Acceptance*> acceptance;
-  for (const Shared& s : sequences) acceptance.push_back(&s->acceptance_);
-  return policy_.choose(Decoder::bucket(static_cast<int>(sequences.size())), acceptance);
+  for (const Shared& s : sequences)
+    if (s->has_drafts_) acceptance.push_back(&s->acceptance_);
+  return policy_.choose(Decoder::bucket(static_cast<int>(sequences.size())), acceptance,
+                        static_cast<int>(sequences.size() - acceptance.size()));
 }
 
 // Looks at results, the oldest first, until so many are left.
@@ -420,8 +428,9 @@ void Scheduler::take(std::size_t leave_untaken) {
                    result.seconds);
     for (std::size_t i = 0; i < asked.sequences.size(); ++i) {
       Sequence& s = *asked.sequences[i];
-      if (!asked.prompt && window > 1)
+      if (asked.had_drafts[i] && window > 1)
         policy_.gave(static_cast<int>(window), result.counts[i], s.acceptance_);
+      if (!result.matched.empty()) s.has_drafts_ = result.matched[i] > 0;
       if (!s.left_) take(s, result, i, asked.prompt);
     }
   }

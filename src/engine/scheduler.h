@@ -94,8 +94,9 @@ class Sequence {
   Rows features_;
   std::int64_t first_feature_ = 0;
   std::size_t prompt_done_ = 0;
-  int tokens_ = 0;  // taken
-  Acceptance acceptance_;
+  int tokens_ = 0;           // taken
+  bool has_drafts_ = false;  // as far as is known, for its next step
+  Acceptance acceptance_;    // of steps for which it had
   Clock::time_point submitted_, admitted_;
   Handle encoding_, encoded_;  // events
 };
@@ -137,6 +138,7 @@ class Scheduler {
   // A step or a prompt that was asked for, and whose results have not been looked at.
   struct Asked {
     std::vector<Shared> sequences;  // one for each request of the result
+    std::vector<bool> had_drafts;   // each of them, when the window was chosen
     bool prompt = false;
     std::int64_t number = 0;
   };

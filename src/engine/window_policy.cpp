@@ -9,8 +9,8 @@ namespace {
 
 // What a step counts for after one more: about the last thirty say how it is.
 constexpr double kMemory = 31.0 / 32;
-// Steps that a prior stands for, and how often drafts are right when nobody has seen any.
-constexpr double kPriorSteps = 4, kFirstGuess = 0.8;
+// Steps that a prior stands for.
+constexpr double kPriorSteps = 4;
 // Of a new measurement in the mean of all.
 constexpr double kNewest = 1.0 / 8;
 
@@ -30,7 +30,7 @@ double Acceptance::right(int draft, const Acceptance* prior) const {
   // A draft that was never reached is as good as the one before it.
   const double guess = prior       ? prior->right(draft, nullptr)
                        : draft > 1 ? right(draft - 1, nullptr)
-                                   : kFirstGuess;
+                                   : first_guess_;
   return (right_[i] + guess * kPriorSteps) / (seen_[i] + kPriorSteps);
 }
 
@@ -43,25 +43,27 @@ double Acceptance::tokens(int rows, const Acceptance* prior) const {
   return sum;
 }
 
-WindowPolicy::WindowPolicy(int most) {
+WindowPolicy::WindowPolicy(int most, const FirstGuess& guess) : row_guess_(guess.row), all_(guess.right) {
   for (int window = 1; window < most; window *= 2) windows_.push_back(window);
   windows_.push_back(most);
 }
 
-// Seconds of a step. One that has not been measured is taken for as short as the next smaller one, so that it
-// is.
+// Seconds of a step. One that has not been measured is thought to be longer than the next smaller one by what
+// its rows are guessed to add.
 double WindowPolicy::cost(int bucket, int window) const {
   double seconds = 0;
+  int rows = 1;  // of the largest that was measured
   for (const int w : windows_) {
     const auto it = seconds_.find({bucket, w});
-    if (w <= window && it != seconds_.end()) seconds = std::max(seconds, it->second);
+    if (w <= window && it != seconds_.end()) seconds = std::max(seconds, it->second), rows = w;
   }
-  return seconds;
+  return seconds * (1 + row_guess_ * (window - rows));
 }
 
-int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequences) {
+int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequences, int others) {
+  if (sequences.empty()) return windows_.front();
   const auto rate = [&](int window) {
-    double tokens = 0;
+    double tokens = others;
     for (const Acceptance* a : sequences) tokens += a->tokens(window, &all_);
     const double seconds = cost(bucket, window);
     return seconds > 0 ? tokens / seconds : 0;  // 0: not even a window of 1 has been measured

@@ -13,10 +13,20 @@
 
 namespace quire {
 
+// What is thought before anything was seen: how often a draft is right, and by what share each further row
+// makes a step longer. A drafter has drafts at every step, and gains by having every window tried at once;
+// n-grams are few and worse, and a short page does not pay for that.
+struct FirstGuess {
+  double right;
+  double row;
+};
+inline constexpr FirstGuess kOfDrafter{0.8, 0}, kOfLookup{0.4, 0.2};
+
 // How often the drafts of a sequence, or of all, were right: each draft of a window, given that those before
 // it were. Old steps count less and less.
 class Acceptance {
  public:
+  explicit Acceptance(double first_guess = kOfDrafter.right) : first_guess_(first_guess) {}
   // One window of `rows` rows, of which so many counted (1: no draft was right).
   void observe(int rows, int counted);
   // Tokens that a window of `rows` rows gives, 1 to rows. Where nothing was seen, `prior` stands.
@@ -25,6 +35,7 @@ class Acceptance {
  private:
   double right(int draft, const Acceptance* prior) const;
 
+  double first_guess_;
   // Of draft 1, 2, ...: how often it was looked at, and right.
   std::array<double, kMostWindow> seen_{}, right_{};
 };
@@ -32,10 +43,11 @@ class Acceptance {
 class WindowPolicy {
  public:
   // Windows of 1, 2, 4, ... rows and of `most`.
-  explicit WindowPolicy(int most);
+  explicit WindowPolicy(int most, const FirstGuess& guess = kOfDrafter);
 
-  // The window for a step of these sequences. `bucket`: their number as the decoder rounds it.
-  int choose(int bucket, std::span<const Acceptance* const> sequences);
+  // The window for a step of these sequences, and of `others` that have no drafts: a token each, whatever the
+  // window. `bucket`: their number in all as the decoder rounds it.
+  int choose(int bucket, std::span<const Acceptance* const> sequences, int others = 0);
   // What a step took.
   void took(int bucket, int window, double seconds);
   // What a window of one of the sequences gave.
@@ -47,6 +59,7 @@ class WindowPolicy {
 
   double cost(int bucket, int window) const;
 
+  double row_guess_;
   std::vector<int> windows_;
   std::map<std::pair<int, int>, double> seconds_;  // by bucket and window
   Acceptance all_;

@@ -8,6 +8,7 @@
 #include "ops/embed/embed.h"
 #include "ops/gdn/gdn.h"
 #include "ops/linear/linear.h"
+#include "ops/lookup/lookup.h"
 #include "ops/norm/norm.h"
 #include "ops/position_embedding/position_embedding.h"
 #include "ops/rope/rope.h"
@@ -71,6 +72,7 @@ const Ops& reference_ops() {
       .place_drafts = reference::place_drafts,
       .select_drafts = reference::select_drafts,
       .commit = reference::commit,
+      .lookup_drafts = reference::lookup_drafts,
       .sample = reference::sample,
       .add_position_embedding = reference::add_position_embedding,
       .layer_norm = reference::layer_norm,

@@ -271,6 +271,12 @@ struct Sample {
   std::span<Sampled> out;                      // [T]
 };
 
+// The newest tokens that each sequence has generated: token i, counted from 0, in place i mod `capacity`.
+struct History {
+  std::int32_t* tokens = nullptr;  // [slots, capacity], in the backend's memory
+  std::int32_t capacity = 0;
+};
+
 struct Commit {
   Cursors cursors;
   Requests requests;                  // first_row and slot are read
@@ -281,6 +287,18 @@ struct Commit {
   std::int32_t* counts = nullptr;     // out [R]: rows of each request whose tokens count; nullptr: not said
   std::uint16_t* seen = nullptr;      // [slots, V], as in Sample; nullptr: not counted
   std::int64_t vocabulary = 0;        // V
+  History history;                    // gets the tokens that count; without memory: not kept
+};
+
+inline constexpr int kShortestMatch = 2, kLongestMatch = 4;
+// What followed the latest tokens of a sequence when they last stood in it: drafts of its next window
+// (ops/lookup/lookup.h).
+struct LookupDrafts {
+  Cursors cursors;                  // as commit left them; generated and accepted are read
+  Requests requests;                // first_row and slot are read
+  History history;                  // with what was committed
+  std::int32_t* drafts = nullptr;   // out [slots, kMostWindow - 1], as in StepBegin
+  std::int32_t* matched = nullptr;  // out [R]: how many of the latest tokens have stood there before; 0: none
 };
 
 // The likeliest token of each row of a block becomes the draft that the next model runs in that row.
@@ -392,6 +410,8 @@ struct Ops {
   void (*place_drafts)(Stream&, const PlaceDrafts&);    // ties: the lowest id
   void (*select_drafts)(Stream&, const SelectDrafts&);  // ties: the lowest id
   void (*commit)(Stream&, const Commit&);
+  // After commit: drafts for the next step from what each sequence has said.
+  void (*lookup_drafts)(Stream&, const LookupDrafts&);
   // One token for each row (ties: the lowest id). A row with a logit that is not a number gives a logprob
   // that is not finite.
   void (*sample)(Stream&, const Sample&);

@@ -185,6 +185,7 @@ const Ops& traced_ops() {
       .place_drafts = traced<"place_drafts", &Ops::place_drafts, kSmall>,
       .select_drafts = traced<"select_drafts", &Ops::select_drafts, select_drafts>,
       .commit = traced<"commit", &Ops::commit, kSmall>,
+      .lookup_drafts = traced<"lookup_drafts", &Ops::lookup_drafts, kSmall>,
       .sample = traced<"sample", &Ops::sample, sample>,
       .add_position_embedding = traced<"add_position_embedding", &Ops::add_position_embedding, kPass>,
       .layer_norm = traced<"layer_norm", &Ops::layer_norm, kPass>,

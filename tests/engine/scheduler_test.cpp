@@ -49,22 +49,25 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
     return s;
   }
 
-  // Tokens of so many sequences on so many slots, with room for `room` tokens in all. Behind: steps are asked
-  // for before the results of the last are looked at, on a CPU too.
-  std::vector<Tokens> run(int sequences, int slots, std::int64_t room, bool behind = false) {
+  // Tokens of so many sequences on so many slots, with room for `room` tokens in all. In windows of up to so
+  // many rows their drafts are what they have said before. Behind: steps are asked for before the results of
+  // the last are looked at, on a CPU too.
+  std::vector<Tokens> run(int sequences, int slots, std::int64_t room, int window = 1, bool behind = false) {
     std::vector<std::shared_ptr<Sequence>> all;
     for (int i = 0; i < sequences; ++i) all.push_back(sequence(i));
-    return run(all, slots, room, 0, behind);
+    return run(all, slots, room, 0, window, behind);
   }
   std::vector<Tokens> run(const std::vector<std::shared_ptr<Sequence>>& all, int slots, std::int64_t room,
-                          int prefixes, bool behind = false) {
+                          int prefixes, int window = 1, bool behind = false) {
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
-                    {.slots = slots, .prefixes = prefixes});
+                    {.slots = slots, .window = window, .prefixes = prefixes},
+                    {.model = nullptr, .lookup = window > 1});
     const auto longest = std::ranges::max(all, {}, [](const auto& s) { return s->prompt.size(); });
     decoder.reserve(room, std::ssize(longest->prompt) + kMostTokens);
     Backend seen = backend;
     seen.host_memory = backend.host_memory && !behind;
-    Scheduler scheduler(config, vision, decoder, seen, stream, {.slots = slots, .prefixes = prefixes});
+    Scheduler scheduler(config, vision, decoder, seen, stream,
+                        {.slots = slots, .window = window, .prefixes = prefixes});
     for (const auto& s : all) {
       scheduler.submit(s);
       scheduler.ready(s);
@@ -74,6 +77,7 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
       out.emplace_back();
       for (std::vector<Sampled> more = s->take({}); !more.empty(); more = s->take({}))
         for (const Sampled& t : more) out.back().push_back(t.token);
+      steps += s->figures().drafts.steps, step_tokens += s->figures().drafts.tokens;
     }
     made_room = scheduler.times_made_room();
     return out;
@@ -86,6 +90,7 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
   ModelWeights weights;
   VisionModel vision;
   std::int64_t made_room = 0;
+  int steps = 0, step_tokens = 0;
 };
 
 TEST_P(SchedulerTest, WhoMakesRoomGoesOnAsIfNothingHadBeen) {
@@ -97,10 +102,23 @@ TEST_P(SchedulerTest, WhoMakesRoomGoesOnAsIfNothingHadBeen) {
   EXPECT_EQ(made_room, 0);
   EXPECT_EQ(run(6, 6, 1024), alone);
   EXPECT_GT(made_room, 0);
-  EXPECT_EQ(run(6, 6, 1024, true), alone);
+  EXPECT_EQ(run(6, 6, 1024, 1, true), alone);
   EXPECT_GT(made_room, 0);
   EXPECT_EQ(run(6, 3, 512), alone);
   EXPECT_GT(made_room, 0);
+}
+
+TEST_P(SchedulerTest, DraftsChangeNoToken) {
+  const std::vector<Tokens> alone = run(6, 1, 4 * 512);
+  EXPECT_EQ(step_tokens, steps);
+  EXPECT_EQ(run(6, 1, 4 * 512, 8), alone);
+  EXPECT_EQ(run(6, 6, 6 * 512, 8), alone);
+  EXPECT_EQ(made_room, 0);
+  EXPECT_EQ(run(6, 6, 1024, 8), alone);
+  EXPECT_GT(made_room, 0);
+  EXPECT_EQ(run(6, 6, 1024, 8, true), alone);
+  EXPECT_GT(made_room, 0);
+  EXPECT_GT(step_tokens, steps);
 }
 
 TEST_P(SchedulerTest, ThoseThatAreGivenUpLeaveRoomForTheOthers) {

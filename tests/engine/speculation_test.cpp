@@ -1,6 +1,6 @@
-// Windows of planted drafts: right up to some place, or not at all. Every token must be the one of plain
-// decoding, and exactly the drafts that agree must count; greedy and sampled alike, because a seeded draw
-// depends on the position alone.
+// Windows of drafts, planted ones (right up to some place, or not at all) and those of every source. Every
+// token must be the one of plain decoding, and exactly the drafts that agree must count; greedy and sampled
+// alike, because a seeded draw depends on the position alone.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -17,27 +17,30 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-class PlantedDrafts : public testing::TestWithParam<const Backend*> {
- protected:
-  static constexpr std::size_t kTokens = 70;  // crosses blocks of the state twice
-  static constexpr int kSlots = 3;
+constexpr std::size_t kTokens = 70;  // crosses blocks of the state twice
+constexpr int kSlots = 3;
 
-  PlantedDrafts()
-      : backend(*GetParam()),
+// A model on a backend.
+struct Loaded {
+  explicit Loaded(const Backend& where)
+      : backend(where),
         config(ModelConfig::from_directory(model())),
         threads(2),
         stream(backend, &threads),
-        weights(model(), config, backend, stream),
-        decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
-                {.slots = kSlots, .window = kMostWindow}) {
-    decoder.reserve(kSlots * 320, 320);
-  }
+        weights(model(), config, backend, stream) {}
 
   // Kernels of a GPU are for the dimensions of published models.
   const char* model() const { return backend.host_memory ? "tests/golden/tiny-a" : "models/quire-mini"; }
 
+  std::unique_ptr<Decoder> decoder(int window, const Decoder::DraftSource& source) {
+    auto d = std::make_unique<Decoder>(config.text, weights.text, backend, stream, Format::bf16, Switches(),
+                                       Decoder::Limits{.slots = kSlots, .window = window}, source);
+    d->reserve(kSlots * 320, 320);
+    return d;
+  }
+
   // The prompt of a length, run in a slot; its first token.
-  std::int32_t begin(int slot, int length, const SamplingSettings& settings) {
+  std::int32_t begin(Decoder& decoder, int slot, int length, const SamplingSettings& settings) {
     Tokens tokens;
     for (int i = 0; i < length; ++i) tokens.push_back((i * 37 + length) % 200);
     MropePositions positions;
@@ -51,9 +54,9 @@ class PlantedDrafts : public testing::TestWithParam<const Backend*> {
     return decoder.take().rows.front().token;
   }
 
-  Tokens plain(int length, const SamplingSettings& settings) {
+  Tokens plain(Decoder& decoder, int length, const SamplingSettings& settings) {
     const int slot = 1;
-    Tokens out{begin(slot, length, settings)};
+    Tokens out{begin(decoder, slot, length, settings)};
     while (out.size() < kTokens + kMostWindow) {
       decoder.step({&slot, 1});
       out.push_back(decoder.take().rows.front().token);
@@ -62,12 +65,21 @@ class PlantedDrafts : public testing::TestWithParam<const Backend*> {
     return out;
   }
 
+  const Backend& backend;
+  ModelConfig config;
+  ThreadPool threads;
+  OpenStream stream;
+  ModelWeights weights;
+};
+
+class PlantedDrafts : public testing::TestWithParam<const Backend*> {
+ protected:
   // Two sequences in one step, their drafts right for so many rows and then wrong. Checks tokens and counts.
   void expect_lossless(int length, const SamplingSettings& settings, int window, std::array<int, 2> right) {
-    const Tokens expected = plain(length, settings);
+    const Tokens expected = loaded.plain(*decoder, length, settings);
     const std::array<int, 2> slots = {2, 0};
     std::array<Tokens, 2> out;
-    for (std::size_t i = 0; i < 2; ++i) out[i].push_back(begin(slots[i], length, settings));
+    for (std::size_t i = 0; i < 2; ++i) out[i].push_back(loaded.begin(*decoder, slots[i], length, settings));
     while (std::min(out[0].size(), out[1].size()) < kTokens) {
       Tokens drafts(kSlots * (kMostWindow - 1), 0);
       std::array<int, 2> agreeing;
@@ -80,9 +92,10 @@ class PlantedDrafts : public testing::TestWithParam<const Backend*> {
           drafts[static_cast<std::size_t>(slots[i] * (kMostWindow - 1) + d)] = token;
         }
       }
-      backend.upload(stream, decoder.drafts(), drafts.data(), drafts.size() * sizeof(std::int32_t));
-      decoder.step(slots, window);
-      const Decoder::Result result = decoder.take();
+      loaded.backend.upload(loaded.stream, decoder->drafts(), drafts.data(),
+                            drafts.size() * sizeof(std::int32_t));
+      decoder->step(slots, window);
+      const Decoder::Result result = decoder->take();
       for (std::size_t i = 0; i < 2; ++i) {
         if (out[i].size() < kTokens) {
           ASSERT_EQ(result.counts[i], agreeing[i] + 1);
@@ -95,16 +108,12 @@ class PlantedDrafts : public testing::TestWithParam<const Backend*> {
     for (std::size_t i = 0; i < 2; ++i) {
       const Tokens first(out[i].begin(), out[i].begin() + kTokens);
       ASSERT_EQ(first, Tokens(expected.begin(), expected.begin() + kTokens));
-      decoder.close(slots[i]);
+      decoder->close(slots[i]);
     }
   }
 
-  const Backend& backend;
-  ModelConfig config;
-  ThreadPool threads;
-  OpenStream stream;
-  ModelWeights weights;
-  Decoder decoder;
+  Loaded loaded{*GetParam()};
+  std::unique_ptr<Decoder> decoder = loaded.decoder(kMostWindow, {});
 };
 
 TEST_P(PlantedDrafts, EveryPromptLength) {
@@ -135,6 +144,128 @@ TEST_P(PlantedDrafts, SampledTokensAreThoseOfPlainSampling) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, PlantedDrafts, testing::ValuesIn(main_backends()),
                          [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
+
+// Drafts that a decoder finds: those of a drafter of random weights, wrong nearly always, and what the
+// sequence has said before, right where it repeats itself.
+enum class Source { drafter, lookup };
+
+class FoundDrafts : public testing::TestWithParam<std::tuple<const Backend*, Source>> {
+ protected:
+  FoundDrafts() {
+    draft_config.hidden_size = loaded.config.text.hidden_size;
+    draft_config.intermediate_size = 512;
+    draft_config.num_attention_heads = 4;
+    draft_config.num_key_value_heads = 2;
+    draft_config.head_dim = 64;
+    draft_config.block_size = kMostWindow;
+    draft_config.taps = {1, 3};
+    draft_config.layers.resize(2);
+    drafter = std::make_unique<DrafterCheckpoint>(ModelWeights::Random{3}, draft_config, loaded.backend,
+                                                  loaded.stream);
+    model = std::make_unique<Decoder::DraftModel>(draft_config, drafter->weights);
+  }
+
+  Source source() const { return std::get<1>(GetParam()); }
+  std::unique_ptr<Decoder> decoder(int window) {
+    return loaded.decoder(window, source() == Source::drafter ? Decoder::DraftSource{model.get(), false}
+                                                              : Decoder::DraftSource{nullptr, true});
+  }
+
+  // What a sequence that has said this is given as drafts.
+  static Tokens looked_up(const Tokens& said) {
+    Tokens history = said, generated{static_cast<std::int32_t>(said.size()) - 1}, accepted{0},
+           drafts(kMostWindow - 1), first_row{0, 1}, slot{0}, matched{0};
+    Stream stream;
+    reference_ops().lookup_drafts(
+        stream, {.cursors = {nullptr, generated.data(), nullptr, accepted.data(), nullptr, nullptr},
+                 .requests = {.count = 1, .first_row = first_row.data(), .slot = slot.data()},
+                 .history = {history.data(), static_cast<std::int32_t>(history.size())},
+                 .drafts = drafts.data(),
+                 .matched = matched.data()});
+    return drafts;
+  }
+
+  // The drafts that wait in the slot of a sequence.
+  Tokens waiting(const Decoder& decoder, int slot) {
+    Tokens drafts(kMostWindow - 1);
+    loaded.backend.download(loaded.stream, drafts.data(), decoder.drafts() + slot * (kMostWindow - 1),
+                            drafts.size() * sizeof(drafts[0]));
+    return drafts;
+  }
+
+  // After prompts of these lengths the small model says again what it said long before.
+  static constexpr int kLengths[] = {23, 44, 27};
+
+  // Sequences in these slots, one of them sampled. After some steps the first leaves for the host's memory,
+  // and comes back to another slot (if there is one) when the others have gone on.
+  void expect_lossless(std::vector<int> slots, int window) {
+    const auto with_drafts = decoder(window);
+    std::vector<Tokens> expected, out(slots.size());
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const int length = kLengths[i];
+      const SamplingSettings settings = {.temperature = i == 1 ? 0.3f : 0, .seed = 11};
+      expected.push_back(loaded.plain(*without, length, settings));
+      out[i].push_back(loaded.begin(*with_drafts, slots[i], length, settings));
+    }
+    const auto step = [&](std::size_t first) {
+      with_drafts->step(std::span(slots).subspan(first), window);
+      const Decoder::Result result = with_drafts->take();
+      for (std::size_t i = first; i < slots.size(); ++i) {
+        const auto rows = result.rows.subspan((i - first) * static_cast<std::size_t>(window));
+        const int count = result.counts[i - first];
+        for (int row = 0; row < count; ++row) out[i].push_back(rows[static_cast<std::size_t>(row)].token);
+        if (source() == Source::lookup) {
+          ASSERT_EQ(waiting(*with_drafts, slots[i]), looked_up(out[i])) << i << " " << out[i].size();
+        }
+        ++steps, tokens += count;
+      }
+    };
+    const auto shortest = [&] { return std::ranges::min(out, {}, &Tokens::size).size(); };
+    while (shortest() < kTokens / 2) ASSERT_NO_FATAL_FAILURE(step(0));
+    const Decoder::Saved saved = with_drafts->save(slots[0]);
+    if (slots.size() > 1) {
+      ASSERT_NO_FATAL_FAILURE(step(1));
+    }
+    const std::vector<int> before = slots;
+    for (int other = 0; other < kSlots; ++other)
+      if (std::ranges::find(before, other) == before.end()) slots[0] = other;
+    with_drafts->resume(slots[0], saved);
+    if (source() == Source::lookup) {
+      ASSERT_EQ(waiting(*with_drafts, slots[0]), looked_up(out[0]));
+    }
+    while (shortest() < kTokens) ASSERT_NO_FATAL_FAILURE(step(0));
+    for (std::size_t i = 0; i < slots.size(); ++i)
+      ASSERT_EQ(Tokens(out[i].begin(), out[i].begin() + kTokens),
+                Tokens(expected[i].begin(), expected[i].begin() + kTokens));
+  }
+
+  Loaded loaded{*std::get<0>(GetParam())};
+  DrafterConfig draft_config;
+  std::unique_ptr<DrafterCheckpoint> drafter;
+  std::unique_ptr<Decoder::DraftModel> model;
+  std::unique_ptr<Decoder> without = loaded.decoder(1, {});
+  int steps = 0, tokens = 0;
+};
+
+TEST_P(FoundDrafts, ChangeNoToken) {
+  for (const int window : {2, 5, kMostWindow}) {
+    for (const std::vector<int>& slots : {std::vector{1}, {2, 0}, {1, 2, 0}}) {
+      SCOPED_TRACE(fmt::format("window {}, {} sequences", window, slots.size()));
+      ASSERT_NO_FATAL_FAILURE(expect_lossless(slots, window));
+    }
+  }
+  if (source() == Source::lookup && loaded.backend.host_memory) {
+    EXPECT_GT(tokens, steps);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, FoundDrafts,
+                         testing::Combine(testing::ValuesIn(main_backends()),
+                                          testing::Values(Source::drafter, Source::lookup)),
+                         [](const auto& p) {
+                           return std::string(std::get<0>(p.param)->host_memory ? "cpu" : "cuda") +
+                                  (std::get<1>(p.param) == Source::drafter ? "_drafter" : "_lookup");
+                         });
 
 }  // namespace
 }  // namespace quire

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -110,6 +111,50 @@ TEST(WindowPolicy, BeginsWithWhatOtherSequencesShowed) {
   for (int i = 0; i < 100; ++i) policy.gave(16, 1, old_one);
   const Acceptance* all[] = {&new_one};
   EXPECT_LE(policy.choose(1, all), 2);
+}
+
+// A page of one sequence that has drafts now and then, from nothing: seconds, and those of plain decoding.
+std::pair<double, double> page(const Machine& machine, int tokens, double share_with_drafts, double right) {
+  WindowPolicy policy(8, kOfLookup);
+  Acceptance sequence;
+  const Acceptance* one[] = {&sequence};
+  std::mt19937 r(5);
+  double seconds = 0;
+  std::map<int, int> times;
+  for (int done = 0; done < tokens;) {
+    const bool drafts = std::bernoulli_distribution(share_with_drafts)(r);
+    const int window =
+        drafts ? policy.choose(1, one) : policy.choose(1, std::span<const Acceptance* const>(), 1);
+    const int rows = drafts ? counted(r, window, right) : 1;
+    seconds += machine.step(1, window);
+    if (++times[window] > 1) policy.took(1, window, machine.step(1, window));  // the first is not usual
+    if (drafts && window > 1) policy.gave(window, rows, sequence);
+    done += rows;
+  }
+  return {seconds, tokens * machine.step(1, 1)};
+}
+
+TEST(WindowPolicy, LookupCostsNextToNothingWherePagesDoNotRepeat) {
+  for (const int tokens : {100, 200, 400, 1000})
+    for (const double share : {0.05, 0.1, 0.2, 0.4})
+      for (const double right : {0.0, 0.2, 0.4}) {
+        const auto [seconds, plain] = page(kCpu, tokens, share, right);
+        EXPECT_LT(seconds, 1.02 * plain) << tokens << " " << share << " " << right;
+      }
+  const auto [table, table_plain] = page(kGpu, 400, 0.6, 0.9);
+  EXPECT_LT(table, 0.4 * table_plain);
+}
+
+// Sequences without drafts give a token a step: one good sequence does not pay for the windows of many.
+TEST(WindowPolicy, CountsThoseWithoutDrafts) {
+  WindowPolicy policy(16);
+  for (const int window : {1, 2, 4, 8, 16}) policy.took(16, window, kCpu.step(16, window));
+  Acceptance good;
+  for (int i = 0; i < 100; ++i) policy.gave(16, 16, good);
+  const Acceptance* all[] = {&good};
+  EXPECT_EQ(policy.choose(16, all, 0), 16);
+  EXPECT_EQ(policy.choose(16, all, 15), 1);
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(policy.choose(16, {}, 16), 1);  // not even now and then
 }
 
 TEST(Acceptance, CountsDraftsGivenThoseBeforeThem) {

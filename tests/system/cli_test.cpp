@@ -139,6 +139,8 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
                                                     {"parse", "x.png", "--max-seconds", "nan"},
                                                     {"parse", "x.png", "--no-such-option"},
                                                     {"parse", "x.png", "--model", "no/such/model"},
+                                                    {"parse", "samples/letter.png", "--draft", "no/such"},
+                                                    {"parse", "samples/letter.png", "--draft", "samples"},
                                                     {"inspect", "no/such/model"},
                                                     {"bench"},
                                                     {"bench", "--spec", "--pages", "samples"},
@@ -236,6 +238,20 @@ TEST(Parse, FilesAreWritten) {
     EXPECT_GT(page["seconds"]["decode"], 0);
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "out"), fs::directory_iterator()), 2);
+}
+
+TEST(Parse, DraftsChangeNoText) {
+  const TemporaryFolder folder;
+  for (const char* draft : {"none", "ngram", "auto"}) {
+    const Outcome run =
+        quire({"parse", "samples/invoice.png", "--device", "cpu", "--draft", draft, "-o", folder / draft});
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_EQ(read(folder / draft / "invoice.md"), read(folder / "none/invoice.md")) << draft;
+    const Json record = read_json(folder / draft / "invoice.json");
+    EXPECT_EQ(record["totals"].contains("acceptance_length"), draft != std::string("none")) << draft;
+  }
+  EXPECT_THAT(quire({"parse", "samples/letter.png", "--draft", "no/such"}).err,
+              HasSubstr("draft is no/such, where there is no drafter: expected none, auto, ngram or"));
 }
 
 TEST(Parse, PagesAreSelected) {

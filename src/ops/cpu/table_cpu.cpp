@@ -1,6 +1,7 @@
 // The table of one instruction set.
 #include "ops/cpu/entries.h"
 #include "ops/cpu/table.h"
+#include "ops/lookup/lookup.h"
 #include "ops/step/step.h"
 
 #define QUIRE_STRING(x) #x
@@ -36,6 +37,7 @@ const Ops kOps = {
     .place_drafts = reference::place_drafts,
     .select_drafts = select_drafts,
     .commit = reference::commit,
+    .lookup_drafts = reference::lookup_drafts,
     .sample = sample,
     .add_position_embedding = add_position_embedding,
     .layer_norm = layer_norm,

@@ -12,6 +12,7 @@
 #include "ops/embed/embed.h"
 #include "ops/gdn/gdn.h"
 #include "ops/linear/linear.h"
+#include "ops/lookup/lookup.h"
 #include "ops/rope/rope.h"
 #include "ops/sample/sample.h"
 #include "ops/select/select.h"
@@ -285,6 +286,10 @@ Cursors stage_cursors(Staged& stage, const Cursors& c, std::size_t slots) {
           array(c.accepted), array(c.delta),     array(c.token)};
 }
 
+History stage_history(Staged& stage, const History& h, std::size_t slots) {
+  return {stage(std::span(h.tokens, slots * static_cast<std::size_t>(h.capacity))).data(), h.capacity};
+}
+
 void step_begin(Stream& s, const StepBegin& a) {
   check_step_begin(a);
   Staged stage(s);
@@ -338,7 +343,22 @@ void commit(Stream& s, const Commit& a) {
   d.sampled = stage(a.sampled);
   if (a.counts) d.counts = stage(std::span(a.counts, static_cast<std::size_t>(a.requests.count))).data();
   if (a.seen) d.seen = stage(std::span(a.seen, slots * static_cast<std::size_t>(a.vocabulary))).data();
+  if (a.history.tokens) d.history = stage_history(stage, a.history, slots);
   ops()->commit(stage.stream, d);
+  stage.finish();
+}
+
+void lookup_drafts(Stream& s, const LookupDrafts& a) {
+  check_lookup_drafts(a);
+  Staged stage(s);
+  const std::size_t slots = slots_of(a.requests);
+  LookupDrafts d = a;
+  d.cursors = stage_cursors(stage, a.cursors, slots);
+  d.requests = stage(a.requests);
+  d.history = stage_history(stage, a.history, slots);
+  d.drafts = stage(std::span(a.drafts, slots * (kMostWindow - 1))).data();
+  d.matched = stage(std::span(a.matched, static_cast<std::size_t>(a.requests.count))).data();
+  ops()->lookup_drafts(stage.stream, d);
   stage.finish();
 }
 
@@ -371,6 +391,7 @@ constexpr Ops kOnHost = {
     .place_drafts = place_drafts,
     .select_drafts = select_drafts,
     .commit = commit,
+    .lookup_drafts = lookup_drafts,
     .sample = sample,
     .add_position_embedding = add_position_embedding,
     .layer_norm =

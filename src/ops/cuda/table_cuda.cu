@@ -32,6 +32,7 @@ const Ops kOps = {
     .place_drafts = place_drafts,
     .select_drafts = select_drafts,
     .commit = commit,
+    .lookup_drafts = lookup_drafts,
     .sample = sample,
     .add_position_embedding = add_position_embedding,
     .layer_norm = layer_norm,

@@ -107,8 +107,11 @@ __global__ void commit_kernel(Commit a) {
     a.cursors.token[slot] = sampled[last].token;
     a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
     if (a.counts) a.counts[r] = last - first + 1;
-    if (!a.seen) continue;
-    for (std::int32_t t = first; t <= last; ++t) {
+    for (std::int32_t t = first; a.history.tokens && t <= last; ++t) {
+      const std::int32_t place = a.cursors.generated[slot] + t - first + (a.prompt ? 0 : 1);
+      a.history.tokens[slot * a.history.capacity + place % a.history.capacity] = sampled[t].token;
+    }
+    for (std::int32_t t = first; a.seen && t <= last; ++t) {
       std::uint16_t& seen = a.seen[slot * a.vocabulary + sampled[t].token];
       if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
     }

@@ -39,6 +39,8 @@ void check_commit(const Commit& a) {
   QUIRE_CHECK(a.requests.first_row && a.requests.slot && a.ids && a.sampled.data(),
               "commit: an operand has no memory");
   QUIRE_CHECK(!a.seen || a.vocabulary > 0, "commit: a vocabulary of {}", a.vocabulary);
+  QUIRE_CHECK(!a.history.tokens || a.history.capacity > 0, "commit: a history of {} tokens",
+              a.history.capacity);
 }
 
 void reference::step_begin(Stream&, const StepBegin& a) {
@@ -100,8 +102,11 @@ void reference::commit(Stream&, const Commit& a) {
     a.cursors.token[slot] = a.sampled[last].token;
     a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
     if (a.counts) a.counts[r] = last - first + 1;
-    if (!a.seen) continue;
-    for (std::int32_t t = first; t <= last; ++t) {
+    for (std::int32_t t = first; a.history.tokens && t <= last; ++t) {
+      const std::int32_t place = a.cursors.generated[slot] + t - first + (a.prompt ? 0 : 1);
+      a.history.tokens[slot * a.history.capacity + place % a.history.capacity] = a.sampled[t].token;
+    }
+    for (std::int32_t t = first; a.seen && t <= last; ++t) {
       std::uint16_t& seen = a.seen[slot * a.vocabulary + a.sampled[t].token];
       if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
     }

@@ -126,6 +126,38 @@ TEST(StepTest, CommitsTheRowsThatAgree) {
   }
 }
 
+TEST(StepTest, CommitKeepsTheTokensThatCount) {
+  constexpr std::int32_t kCapacity = 5;
+  for (const Ops* ops : tables()) {
+    Stream stream;
+    // Slot 1 with three rows, of which two count: tokens 8 and 9; nobody; slot 3 with one row, which ends a
+    // prompt when there is one: token 32, or the first.
+    Operands a({0, 3, 3, 4}, {1, 0, 3}, 4);
+    a.ids = {1, 2, 9, /**/ 7};
+    a.cursors.generated = {0, 7, 0, 31};
+    std::vector<Sampled> sampled(4);
+    const Ints drawn = {2, 3, 4, /**/ 5};
+    for (std::size_t i = 0; i < drawn.size(); ++i) sampled[i].token = drawn[i];
+    Ints history(kSlots * kCapacity, -9);
+    Commit commit{.cursors = a.cursors.view(),
+                  .requests = a.requests(3),
+                  .ids = a.ids.data(),
+                  .sampled = sampled,
+                  .history = {history.data(), kCapacity}};
+    ops->commit(stream, commit);
+    EXPECT_THAT(history, ElementsAre(-9, -9, -9, -9, -9, /**/ -9, -9, -9, 2, 3, /**/ -9, -9, -9, -9, -9,
+                                     /**/ -9, -9, 5, -9, -9))
+        << ops->name;
+    a.cursors.generated = {0, 8, 0, 0};  // over the end of a slot's memory
+    ops->commit(stream, commit);
+    EXPECT_THAT(history, ElementsAre(-9, -9, -9, -9, -9, /**/ 3, -9, -9, 2, 2, /**/ -9, -9, -9, -9, -9,
+                                     /**/ -9, 5, 5, -9, -9));
+    commit.prompt = true;
+    ops->commit(stream, commit);
+    EXPECT_EQ(history[3 * kCapacity], 5);
+  }
+}
+
 TEST(StepTest, PlacesTheLikeliestDrafts) {
   constexpr std::int64_t kVocabulary = 20'000;
   for (const Ops* ops : tables()) {
