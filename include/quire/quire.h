@@ -80,7 +80,7 @@ struct ImageView {
 
 // Why generation ended. An open enumeration: more reasons may be added.
 enum class FinishReason {
-  stop,        // the model said it was done
+  stop,        // the model said it was done, or a stop string came
   length,      // max_tokens, or the model's context, was reached: the text is cut off
   time_limit,  // max_seconds was reached: the text is cut off
   cancelled,   // on_text returned false
@@ -105,6 +105,7 @@ struct Request {
   int max_tokens = 4096;                                  // generated tokens, the stop token included
   double max_seconds = 0;                                 // wall time of this request; 0: no limit
   bool enable_thinking = false;                           // passed to the model's chat template
+  std::vector<std::string> stop{};                        // the text ends before the first of these
   Sampling sampling{};
   // Called with each piece of new text (whole UTF-8 characters). Return false to cancel.
   std::function<bool(std::string_view)> on_text;
@@ -132,7 +133,7 @@ struct DraftCounts {
 struct Result {
   std::string text;
   FinishReason finish_reason = FinishReason::stop;
-  std::vector<std::int32_t> tokens;  // generated ids, the stop token included
+  std::vector<std::int32_t> tokens;  // generated ids, the stop token, or those of a stop string, included
   int image_tokens = 0;              // positions of the prompt that carry the image
   int prompt_tokens = 0;             // the whole prompt, image tokens included
   int cached_tokens = 0;             // of these, those that an earlier request for the same page had run

@@ -13,6 +13,7 @@
 #include "engine/prompt.h"
 #include "engine/scheduler.h"
 #include "text/detokenizer.h"
+#include "text/stop_strings.h"
 #include "vision/preprocess.h"
 
 namespace quire {
@@ -268,6 +269,7 @@ void Engine::State::begin(const Request& request, Sequence& sequence, Result& re
 // decode.
 void Engine::State::follow(const Request& request, Clock::time_point start,
                            const std::shared_ptr<Sequence>& sequence, Result& result) {
+  StopStrings stops(request.stop);
   std::optional<Clock::time_point> until;
   if (request.max_seconds > 0)
     until = start + std::chrono::duration_cast<Clock::duration>(
@@ -285,7 +287,7 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
 
   Detokenizer detokenizer(tokenizer);
   double total_logprob = 0;
-  const auto emit = [&](const std::string& piece) {
+  const auto emit = [&](const std::string& piece) {  // false: nobody wants more
     result.text += piece;
     return !request.on_text || piece.empty() || request.on_text(piece);
   };
@@ -302,9 +304,10 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
     result.tokens.push_back(sampled.token);
     total_logprob += sampled.logprob;
     result.min_logprob = std::min<double>(result.min_logprob, sampled.logprob);
-    const auto& stops = config.stop_token_ids;
-    if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) return end(FinishReason::stop);
-    if (!emit(detokenizer.push(sampled.token))) return end(FinishReason::cancelled);
+    const auto& ids = config.stop_token_ids;
+    if (std::ranges::find(ids, sampled.token) != ids.end()) return end(FinishReason::stop);
+    if (!emit(stops.push(detokenizer.push(sampled.token)))) return end(FinishReason::cancelled);
+    if (stops.found()) return end(FinishReason::stop);
     if (static_cast<int>(result.tokens.size()) == sequence->most_tokens) return end(FinishReason::length);
     if (until && Clock::now() >= *until) return end(FinishReason::time_limit);
     return true;
@@ -314,7 +317,8 @@ void Engine::State::follow(const Request& request, Clock::time_point start,
     for (std::size_t i = 0; more && i < tokens.size(); ++i) more = keep(tokens[i]);
     if (more) tokens = sequence->take(until);
   }
-  emit(detokenizer.finish());
+  std::string rest = stops.push(detokenizer.finish());
+  emit(rest += stops.finish());
 
   const Sequence::Figures& figures = sequence->figures();
   if (!result.tokens.empty()) {

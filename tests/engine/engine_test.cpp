@@ -91,6 +91,24 @@ TEST_F(EngineTest, StopsAtTheTokenLimit) {
   EXPECT_EQ(result.tokens, std::vector<std::int32_t>(whole.begin(), whole.begin() + 3));
 }
 
+TEST_F(EngineTest, StopsAtAStopString) {
+  const Result whole = engine.generate(request);
+  const std::size_t middle = whole.text.size() / 2;
+  request.stop = {"no such text", whole.text.substr(middle, 3)};
+  std::string streamed;
+  request.on_text = [&](std::string_view piece) {
+    streamed += piece;
+    return true;
+  };
+  const Result result = engine.generate(request);
+  EXPECT_EQ(result.finish_reason, FinishReason::stop);
+  EXPECT_EQ(result.text, whole.text.substr(0, whole.text.find(request.stop[1])));
+  EXPECT_EQ(result.text, streamed);
+  EXPECT_LT(result.tokens.size(), whole.tokens.size());
+  request.stop = {""};
+  EXPECT_THROW(engine.generate(request), Error);
+}
+
 TEST_F(EngineTest, StopsWhenCancelled) {
   request.on_text = [](std::string_view) { return false; };
   EXPECT_EQ(engine.generate(request).finish_reason, FinishReason::cancelled);
