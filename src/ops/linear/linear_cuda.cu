@@ -122,21 +122,19 @@ void multiply(Stream& s, Product& a) {
 
 template <int kN>
 Grid wgmma_grid(const WgmmaPlan& plan) {
-  return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.cluster_blocks())),
+  return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.split)),
           .threads = kWgmmaThreads,
           .shared = static_cast<std::size_t>(kHeaderBytes + plan.depth * WgmmaRing<kN>::kStepBytes),
-          .cluster = static_cast<unsigned>(plan.cluster_blocks())};
+          .cluster = static_cast<unsigned>(plan.split)};
 }
-
-constexpr int kMostClusterBlocks = 8;
 
 // How many clusters of so many blocks run at once; a multiprocessor has room for one block.
 template <int kN>
-int running_clusters(int blocks) {
+int running_clusters(int split) {
   static const auto counts = [] {
-    std::array<int, kMostClusterBlocks + 1> n = {0, device_attribute(cudaDevAttrMultiProcessorCount)};
-    for (int blocks = 2; blocks <= kMostClusterBlocks; blocks *= 2) {
-      const Grid grid = wgmma_grid<kN>({.share = blocks, .clusters = 1, .depth = WgmmaRing<kN>::kDepth});
+    std::array<int, kSegments + 1> n = {0, device_attribute(cudaDevAttrMultiProcessorCount)};
+    for (int blocks = 2; blocks <= kSegments; blocks *= 2) {
+      const Grid grid = wgmma_grid<kN>({.split = blocks, .clusters = 1, .depth = WgmmaRing<kN>::kDepth});
       check(cudaFuncSetAttribute(wgmma_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(grid.shared)),
             "linear");
@@ -149,23 +147,22 @@ int running_clusters(int blocks) {
     }
     return n;
   }();
-  return counts[static_cast<std::size_t>(blocks)];
+  return counts[static_cast<std::size_t>(split)];
 }
 
 template <int kN>
-WgmmaPlan wgmma_plan(Product& a, int split, int share) {
+WgmmaPlan wgmma_plan(Product& a, int split) {
   WgmmaPlan plan = {.split = split,
-                    .share = share,
-                    .tiles = count_tiles(a, kN),
-                    .groups = blocks_of(blocks_of(a.T, kTileTokens), share),
+                    .weight_tiles = count_tiles(a, kN),
+                    .token_tiles = blocks_of(a.T, kTileTokens),
                     .depth = WgmmaRing<kN>::kDepth};
-  const int all = plan.tiles * plan.groups, running = running_clusters<kN>(plan.cluster_blocks());
+  const int all = plan.weight_tiles * plan.token_tiles, running = running_clusters<kN>(split);
   if (running == 0) return plan;
   const int rounds = blocks_of(all, running);
   plan.clusters = split > 1 ? all : blocks_of(all, rounds);
   // In units of four cycles: of a step the instructions, or the rows that it gets from the second-level cache, one in
   // four cycles; then the outputs.
-  const int steps = blocks_of(a.K, kBoxColumns * split), step = std::max(kN, kTileTokens + kN / share);
+  const int steps = blocks_of(a.K, kBoxColumns * split), step = kTileTokens + kN;
   plan.work = std::int64_t{rounds} * (steps * step + (split > 1 ? 1000 : 400));
   return plan;
 }
@@ -175,7 +172,7 @@ void launch_wgmma(Stream& s, Product& a, const WgmmaPlan& plan) {
   count_tiles(a, kN);
   Maps maps = {};
   for (int i = 0; i < a.count; ++i) {
-    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kN / plan.share);
+    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kN);
   }
   maps.tokens = map_for(a.x, a.K, a.T, a.x_stride, kTileTokens);
   launch(s, "linear", wgmma_grid<kN>(plan), wgmma_kernel<kN>, a, maps, plan);
@@ -186,20 +183,13 @@ struct WgmmaChoice {
   void (*launch)(Stream&, Product&, const WgmmaPlan&) = nullptr;
 };
 
-// Whether clusters of `share` blocks with `split` parts make sense for it.
-bool is_plan(const Product& a, int split, int share) {
-  return split * share <= kMostClusterBlocks && share < 2 * blocks_of(a.T, kTileTokens) &&
-         (split == 1 || blocks_of(a.K, a.segment) == kSegments);
-}
-
 template <int kN>
 void improve(Product& a, WgmmaChoice& best) {
-  for (const int split : {1, 2, kSegments})
-    for (const int share : {1, 2, 4}) {
-      if (!is_plan(a, split, share)) continue;
-      const WgmmaPlan plan = wgmma_plan<kN>(a, split, share);
-      if (plan.work < best.plan.work) best = {plan, launch_wgmma<kN>};
-    }
+  for (const int split : {1, 2, kSegments}) {
+    if (split > 1 && blocks_of(a.K, a.segment) < kSegments) continue;
+    const WgmmaPlan plan = wgmma_plan<kN>(a, split);
+    if (plan.work < best.plan.work) best = {plan, launch_wgmma<kN>};
+  }
 }
 
 void multiply_many(Stream& s, Product& a) {
