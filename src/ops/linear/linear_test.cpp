@@ -131,8 +131,8 @@ TEST_P(Linear, EveryNumberOfRowsGivesTheSameBits) {
     const std::vector<float> bias = normals(random, s.out);
     Matrix all(Format::f32, 600, s.out);
     ops().linear(stream(), x, w.weight(), bias, all);
-    for (std::int64_t T :
-         {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 384, 512}) {
+    for (std::int64_t T : {1,  2,  7,  8,  9,   15,  16,  17,  31,  32,  33,  63,  64,
+                           65, 95, 96, 97, 127, 128, 129, 200, 255, 256, 257, 384, 512}) {
       Matrix y(Format::f32, T, s.out);
       ops().linear(stream(), Rows(x).slice_rows(600 - T, T), w.weight(), bias, y);
       EXPECT_TRUE(same_bits(y, Rows(all).slice_rows(600 - T, T)))

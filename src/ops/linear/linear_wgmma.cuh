@@ -97,7 +97,8 @@ __device__ inline void leave_registers() {
 constexpr int kTileTokens = 128, kSummers = 256, kWgmmaThreads = kSummers + 128;
 
 // How a product is spread over blocks, by speed alone. A cluster has `split` blocks with kSegments / split segments
-// each. Cluster c has the tiles c, c + clusters, ... (one, where the sum is split); neighbours have the same weight rows.
+// each. Cluster c has the tiles c, c + clusters, ... (one, where the sum is split); neighbours have the same weight
+// rows.
 struct WgmmaPlan {
   int split = 1;
   int weight_tiles = 0, token_tiles = 0;
