@@ -85,6 +85,7 @@ struct Factor {
 struct Product {
   Factor factors[kMostProjections];
   int count;        // of factors
+  bool gated;       // the output of the first is swiglu of it and the second, which has none
   const bfloat* x;  // [T, K]
   std::int64_t x_stride;
   int T, K, segment;
