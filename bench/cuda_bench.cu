@@ -179,7 +179,7 @@ class Bench {
 };
 
 void bench_linear(Bench& b, const char* name, std::int64_t N, std::int64_t K) {
-  for (const std::int64_t T : {1, 8, 16, 32, 64, 128, 512, 4096}) {
+  for (const std::int64_t T : {1, 8, 16, 32, 64, 96, 128, 256, 512, 4096}) {
     const auto variants = static_cast<int>(std::clamp<std::size_t>(kRotate / static_cast<std::size_t>(2 * N * K) + 1, 2, 32));
     std::vector<Rows> w;
     for (int i = 0; i < variants; ++i) w.push_back(b.rows(N, K, 0.05f));
@@ -187,6 +187,27 @@ void bench_linear(Bench& b, const char* name, std::int64_t N, std::int64_t K) {
     const double bytes = 2.0 * (double(N) * K + double(T) * (N + K));
     b.measure("linear", std::string(name) + " T=" + std::to_string(T), variants, bytes, 2.0 * T * N * K, [&](int i) {
       ops()->linear(b.s, x, {.data = w[static_cast<std::size_t>(i)].data, .out = N, .in = K}, {}, y);
+    });
+  }
+}
+
+// Gate and up of an MLP and swiglu of them: as one operation, or as the two that it stands for.
+void bench_gate_up(Bench& b, bool whole, std::int64_t F, std::int64_t D) {
+  for (const std::int64_t T : {16, 64, 96, 128, 256, 512, 2048}) {
+    const auto variants = static_cast<int>(kRotate / static_cast<std::size_t>(4 * F * D)) + 2;
+    std::vector<Weight> gate, up;
+    for (int i = 0; i < variants; ++i) {
+      gate.push_back({.data = b.rows(F, D, 0.05f).data, .out = F, .in = D});
+      up.push_back({.data = b.rows(F, D, 0.05f).data, .out = F, .in = D});
+    }
+    const Rows x = b.rows(T, D), spare = b.rows(T, F), y = b.rows(T, F);
+    const std::string shape = std::to_string(F) + "x" + std::to_string(D) + " T=" + std::to_string(T);
+    const double bytes = 2.0 * (2.0 * F * D + double(T) * (D + F)), flop = 4.0 * T * F * D;
+    b.measure(whole ? "project_swiglu" : "project, swiglu", shape, variants, bytes, flop, [&](int i) {
+      const Weight &g = gate[static_cast<std::size_t>(i)], &u = up[static_cast<std::size_t>(i)];
+      if (whole) return ops()->project_swiglu(b.s, x, g, u, spare, y);
+      ops()->project(b.s, x, std::vector<Projection>{{&g, y}, {&u, spare}});
+      ops()->swiglu(b.s, y, spare, y);
     });
   }
 }
@@ -200,7 +221,7 @@ struct LayerShape {
 
 void bench_layer(Bench& b, const LayerShape& shape) {
   const auto [name, in, D, mixed, F] = shape;
-  for (const std::int64_t T : {1, 8, 16, 32, 64, 128}) {
+  for (const std::int64_t T : {1, 8, 16, 32, 64, 128, 256, 512}) {
     std::vector<std::int64_t> outs = in;
     outs.insert(outs.end(), {F, F});
     std::int64_t elements = D * (mixed + F);
@@ -358,6 +379,7 @@ void run() {
   bench_linear(b, "gate_proj 9216x2560", 9216, 2560);
   bench_linear(b, "down_proj 2560x9216", 2560, 9216);
   bench_linear(b, "lm_head 248320x2560", 248320, 2560);
+  for (const bool whole : {false, true}) bench_gate_up(b, whole, 9216, 2560);
   bench_layer(b, {"4B GDN", {8192, 4096, 32, 32}, 2560, 4096, 9216});
   bench_layer(b, {"4B attention", {8192, 1024, 1024}, 2560, 4096, 9216});
   bench_layer(b, {"9B GDN", {8192, 4096, 32, 32}, 4096, 4096, 12288});

@@ -7,7 +7,7 @@ small="$small:VisionAttentionTest.ByHand/cuda*:Rope.Computes*/cuda*:Conv1d.Compu
 small="$small:Gdn.StoresAndReadsBack/cuda*:Gdn.GatesByHand/cuda*:GdnWindows.ContinueThePrompt/cuda*"
 small="$small:SampleTest.PenaltiesByHand/cuda*:StepTest.*:BlockConvTest.ComputesByHand/cuda*"
 small="$small:SelectTest.ComputesByHand/cuda*:SelectTest.SettlesTies*/cuda*:LookupTest.ComputesByHand"
-larger="$small:Linear.ProjectTakes*/cuda*:Linear.EveryStride*/cuda*:AttentionTest.QueryHeads*/cuda*"
+larger="$small:Linear.ProjectTakes*/cuda*:Linear.ProjectSwigluMatches*/cuda*:Linear.EveryStride*/cuda*:AttentionTest.QueryHeads*/cuda*"
 larger="$larger:Gdn.LaterTokens*/cuda*:SampleTest.KeepsByHand/cuda*"
 command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the path"; exit 77; }
 check() {

@@ -17,7 +17,7 @@ std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::
   const std::int64_t kv = 2 * std::int64_t{c.num_key_value_heads} * c.head_dim;
   const std::int64_t full = 4 * q + kv;                                       // q_gate, q, attended; k, v
   const std::int64_t linear = 2 * c.conv_dim() + 2 * c.value_dim() + 2 * Hv;  // qkv, convolved, z, read, a, b
-  const std::int64_t mlp = 2 * c.intermediate_size;                           // gate, up
+  const std::int64_t mlp = 2 * c.intermediate_size;                           // spare, gated
   const std::int64_t widest = std::max({full, linear, mlp});
   const std::int64_t bytes = (T * (3 * D + widest) + n * D) * size_of(format) +
                              (T * (2 * Hv + c.rotary_dim) + n * c.vocab_size) * std::int64_t{sizeof(float)};
@@ -239,11 +239,9 @@ void TextModel::linear_attention_prompt(Pass& p, const LinearAttentionWeights& w
 
 void TextModel::mlp(Pass& p, const TextLayerWeights& w) {
   const Arena::Scope scope(p.arena);
-  const Rows gate = p.rows(config_.intermediate_size), up = p.rows(config_.intermediate_size);
-  const Projection projections[] = {{&w.gate_proj, gate}, {&w.up_proj, up}};
-  ops_.project(p.stream, p.h, std::span(projections));
-  ops_.swiglu(p.stream, gate, up, gate);
-  ops_.linear(p.stream, gate, w.down_proj, {}, p.y);
+  const Rows spare = p.rows(config_.intermediate_size), gated = p.rows(config_.intermediate_size);
+  ops_.project_swiglu(p.stream, p.h, w.gate_proj, w.up_proj, spare, gated);
+  ops_.linear(p.stream, gated, w.down_proj, {}, p.y);
 }
 
 }  // namespace quire

@@ -49,6 +49,7 @@ const Ops& reference_ops() {
       .state_order = StateOrder::plain,
       .linear = reference::linear,
       .project = reference::project,
+      .project_swiglu = reference::project_swiglu,
       .add = reference::add,
       .convert = reference::convert,
       .embed = reference::embed,

@@ -347,6 +347,9 @@ struct Ops {
   void (*linear)(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y);
   // Several products of the same rows, each as `linear` gives it, without bias. At most kMostProjections.
   void (*project)(Stream&, Rows x, std::span<const Projection> parts);
+  // y = swiglu of the products with gate and up, in the bits of `project` and `swiglu`, all in one format.
+  // `spare` is like y; what it holds afterwards is unspecified.
+  void (*project_swiglu)(Stream&, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y);
   // x = round(x + y), in place.
   void (*add)(Stream&, Rows x, Rows y);
   // y = x in y's format, rounded when that is narrower.

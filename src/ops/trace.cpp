@@ -59,6 +59,13 @@ OpCall project(const OpTrace&, const Rows& x, std::span<const Projection> parts)
   return call;
 }
 
+OpCall project_swiglu(const OpTrace&, const Rows& x, const Weight& gate, const Weight& up, const Rows&,
+                      const Rows& y) {
+  return {.shape = fmt::format("{} x {} -> {} {}", x.rows, x.cols, gate.out, up.out),
+          .bytes = bytes_of(x) + bytes_of(gate) + bytes_of(up) + bytes_of(y),
+          .flop = 2.0 * static_cast<double>(x.rows * x.cols * (gate.out + up.out))};
+}
+
 OpCall embed(const OpTrace&, std::span<const std::int32_t> ids, const Weight&, const Rows& y) {
   return {.shape = shape_of(y), .bytes = bytes_of(ids) + 2 * bytes_of(y)};
 }
@@ -162,6 +169,7 @@ const Ops& traced_ops() {
       .state_order = StateOrder::plain,
       .linear = traced<"linear", &Ops::linear, linear>,
       .project = traced<"project", &Ops::project, project>,
+      .project_swiglu = traced<"project_swiglu", &Ops::project_swiglu, project_swiglu>,
       .add = traced<"add", &Ops::add, kPass>,
       .convert = traced<"convert", &Ops::convert, kPass>,
       .embed = traced<"embed", &Ops::embed, embed>,

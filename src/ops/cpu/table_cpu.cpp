@@ -14,6 +14,7 @@ const Ops kOps = {
     .state_order = StateOrder::plain,
     .linear = linear,
     .project = project,
+    .project_swiglu = project_swiglu,
     .add = add,
     .convert = convert,
     .embed = embed,

@@ -37,6 +37,8 @@ __device__ inline float round_to(float x) { return to_f32(from_f32<T>(x)); }
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 __device__ inline float silu(float x) { return x * sigmoid(x); }
+template <typename T>
+__device__ inline float swiglu_of(float gate, float up) { return __fmul_rn(round_to<T>(silu(gate)), up); }
 
 // The sum over a warp, the same bits in every lane: lane i adds lane i ^ 16, then i ^ 8, ...
 __device__ inline float warp_sum(float x) {

@@ -133,6 +133,12 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   stage.finish();
 }
 
+void project_swiglu(Stream& s, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y) {
+  Staged stage(s);
+  ops()->project_swiglu(stage.stream, stage(x), stage(gate), stage(up), stage(spare), stage(y));
+  stage.finish();
+}
+
 // Indices can only be checked here, where they are in host memory.
 void embed(Stream& s, std::span<const std::int32_t> ids, const Weight& table, Rows y) {
   check_embed(ids, table, y);
@@ -367,6 +373,7 @@ constexpr Ops kOnHost = {
     .state_order = StateOrder::fragments,
     .linear = linear,
     .project = project,
+    .project_swiglu = project_swiglu,
     .add = on_host<&Ops::add, Rows, Rows>,
     .convert = on_host<&Ops::convert, Rows, Rows>,
     .embed = embed,

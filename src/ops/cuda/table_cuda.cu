@@ -9,6 +9,7 @@ const Ops kOps = {
     .state_order = StateOrder::fragments,
     .linear = linear,
     .project = project,
+    .project_swiglu = project_swiglu,
     .add = add,
     .convert = convert,
     .embed = embed,

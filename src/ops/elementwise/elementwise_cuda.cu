@@ -78,7 +78,7 @@ __global__ void swiglu_kernel(Matrix<T> gate, Matrix<T> up, Matrix<T> y, std::in
     Eight<T> a = Eight<T>::load(gate.row(i) + j, cols - j, aligned);
     const Eight<T> b = Eight<T>::load(up.row(i) + j, cols - j, aligned);
 #pragma unroll
-    for (int k = 0; k < 8; ++k) a.v[k] = __fmul_rn(round_to<T>(silu(a.v[k])), b.v[k]);
+    for (int k = 0; k < 8; ++k) a.v[k] = swiglu_of<T>(a.v[k], b.v[k]);
     a.store(y.row(i) + j, cols - j, aligned);
   }
 }

@@ -71,17 +71,6 @@ __device__ inline void copy_box(unsigned to, const CUtensorMap* from, int column
       : "memory");
 }
 
-// The same for all blocks of the cluster whose bits are set in `blocks`: to the same place in each, and its bytes count
-// for the barrier at the same place.
-__device__ inline void copy_box_to_all(unsigned to, const CUtensorMap* from, int column, int row, unsigned barrier,
-                                       unsigned short blocks) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], "
-      "[%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(from), "r"(column), "r"(row), "r"(barrier), "h"(blocks)
-      : "memory");
-}
-
 // Four 8 x 8 matrices; lane i has the address of row i % 8 of matrix i / 8.
 __device__ inline Fragment load_fragment(unsigned address) {
   Fragment f;
@@ -101,15 +90,6 @@ __device__ inline void meet_cluster() {
 // The same, without seeing anything.
 __device__ inline void leave_cluster() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-// Arrives at the barrier of block `rank` that is at this place in each block. For those who have only read: nothing
-// that this thread wrote is published to other blocks.
-__device__ inline void arrive_at(unsigned barrier, int rank) {
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
-      "r"(rank)
-      : "memory");
 }
 // What stands at `p`, an address of this block's shared memory, in block `rank` of the cluster.
 __device__ inline float4 load_from(const float4* p, int rank) {

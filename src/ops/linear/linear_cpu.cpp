@@ -106,4 +106,11 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   multiply(s, x, std::span(all).first(parts.size()));
 }
 
+void project_swiglu(Stream& s, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y) {
+  check_project_swiglu(x, gate, up, spare, y);
+  const Projection parts[] = {{&gate, y}, {&up, spare}};
+  project(s, x, parts);
+  swiglu(s, y, spare, y);
+}
+
 }  // namespace quire::QUIRE_ISA

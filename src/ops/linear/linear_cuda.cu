@@ -1,11 +1,11 @@
-// y = x W^T + bias, for one weight or for several that meet the same x
+// y = x W^T + bias, for one weight or for several that meet the same x, or swiglu of two of them
 // x [T, K] bf16, W [N, K] bf16, y [T, N] bf16 or f32: tensor cores. f32 in x or W: plain, for comparisons.
 // Bytes: W once, 2 N K, the wall up to some 128 rows; FLOP: 2 T N K, the wall above.
 // Plan: weights are the M operand of m16n8k16, tokens the N operand; the copy engine brings both into a ring in shared
 // memory. Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each
 // multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
-// of weights are on their way before the kernel before has ended. From 128 tokens on, on Hopper, wgmma instead, with
-// tiles whose size fits the number of multiprocessors (linear_wgmma.cuh).
+// of weights are on their way before the kernel before has ended. From 96 tokens on, on Hopper, wgmma instead, with
+// tiles whose size fits the number of multiprocessors (linear_wgmma.cuh); there swiglu is part of storing.
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
 // 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30: products of 512 rows 426 to
@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <vector>
 
 #include "ops/cuda/entries.h"
 #include "ops/linear/linear.h"
@@ -32,8 +33,9 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Tiles of so many rows.
+// Tiles of so many rows; those of a gated product have rows of both factors.
 int count_tiles(Product& a, int rows) {
+  if (a.gated) return blocks_of(a.factors[0].N, rows / 2);
   int tiles = 0;
   for (int i = 0; i < a.count; ++i) {
     a.factors[i].first_tile = tiles;
@@ -120,94 +122,83 @@ void multiply(Stream& s, Product& a) {
 
 // --- bf16, many rows -------------------------------------------------------------------------------------------------
 
-template <int kN>
-Grid wgmma_grid(const WgmmaPlan& plan) {
-  return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.cluster_blocks())),
-          .threads = kWgmmaThreads,
-          .shared = static_cast<std::size_t>(kHeaderBytes + plan.depth * WgmmaRing<kN>::kStepBytes),
-          .cluster = static_cast<unsigned>(plan.cluster_blocks())};
+// From here on wgmma is faster in every product of the 4B shape, by 1.09 to 1.94 times (H200, 2026-11-30).
+constexpr int kFewestForWgmma = 96;
+
+bool is_many(const Product& a) {
+  return a.T >= kFewestForWgmma && device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
 }
 
-constexpr int kMostClusterBlocks = 8;
-
-// How many clusters of so many blocks run at once; a multiprocessor has room for one block.
 template <int kN>
-int running_clusters(int blocks) {
+Grid wgmma_grid(const WgmmaPlan& plan) {
+  return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.split)),
+          .threads = kWgmmaThreads,
+          .shared = static_cast<std::size_t>(kHeaderBytes + plan.depth * WgmmaRing<kN>::kStepBytes),
+          .cluster = static_cast<unsigned>(plan.split)};
+}
+
+// How many clusters of so many blocks run at once, of any of the kernels: a multiprocessor has room for one block.
+int running_clusters(int split) {
   static const auto counts = [] {
-    std::array<int, kMostClusterBlocks + 1> n = {0, device_attribute(cudaDevAttrMultiProcessorCount)};
-    for (int blocks = 2; blocks <= kMostClusterBlocks; blocks *= 2) {
-      const Grid grid = wgmma_grid<kN>({.share = blocks, .clusters = 1, .depth = WgmmaRing<kN>::kDepth});
-      check(cudaFuncSetAttribute(wgmma_kernel<kN>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(grid.shared)),
+    const auto kernel = wgmma_kernel<128, false>;
+    std::array<int, kSegments + 1> n = {0, device_attribute(cudaDevAttrMultiProcessorCount)};
+    for (int blocks = 2; blocks <= kSegments; blocks *= 2) {
+      const Grid grid = wgmma_grid<128>({.split = blocks, .clusters = 1, .depth = WgmmaRing<128>::kDepth});
+      check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)),
             "linear");
       cudaLaunchAttribute cluster = {.id = cudaLaunchAttributeClusterDimension, .val = {}};
       cluster.val.clusterDim = {.x = grid.cluster, .y = 1, .z = 1};
       cudaLaunchConfig_t config = {};
       config.gridDim = grid.blocks, config.blockDim = dim3(grid.threads), config.dynamicSmemBytes = grid.shared;
       config.attrs = &cluster, config.numAttrs = 1;
-      check(cudaOccupancyMaxActiveClusters(&n[static_cast<std::size_t>(blocks)], wgmma_kernel<kN>, &config), "linear");
+      check(cudaOccupancyMaxActiveClusters(&n[static_cast<std::size_t>(blocks)], kernel, &config), "linear");
     }
     return n;
   }();
-  return counts[static_cast<std::size_t>(blocks)];
+  return counts[static_cast<std::size_t>(split)];
 }
 
-template <int kN>
-WgmmaPlan wgmma_plan(Product& a, int split, int share) {
-  WgmmaPlan plan = {.split = split,
-                    .share = share,
-                    .tiles = count_tiles(a, kN),
-                    .groups = blocks_of(blocks_of(a.T, kTileTokens), share),
-                    .depth = WgmmaRing<kN>::kDepth};
-  const int all = plan.tiles * plan.groups, running = running_clusters<kN>(plan.cluster_blocks());
-  if (running == 0) return plan;
-  const int rounds = blocks_of(all, running);
-  plan.clusters = split > 1 ? all : blocks_of(all, rounds);
-  // In units of four cycles: of a step the instructions, or the rows that it gets from the second-level cache, one in
-  // four cycles; then the outputs.
-  const int steps = blocks_of(a.K, kBoxColumns * split), step = std::max(kN, kTileTokens + kN / share);
-  plan.work = std::int64_t{rounds} * (steps * step + (split > 1 ? 1000 : 400));
-  return plan;
-}
-
-template <int kN>
+template <int kN, bool kGated>
 void launch_wgmma(Stream& s, Product& a, const WgmmaPlan& plan) {
   count_tiles(a, kN);
   Maps maps = {};
   for (int i = 0; i < a.count; ++i) {
-    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kN / plan.share);
+    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kGated ? kN / 2 : kN);
   }
   maps.tokens = map_for(a.x, a.K, a.T, a.x_stride, kTileTokens);
-  launch(s, "linear", wgmma_grid<kN>(plan), wgmma_kernel<kN>, a, maps, plan);
-}
-
-struct WgmmaChoice {
-  WgmmaPlan plan;
-  void (*launch)(Stream&, Product&, const WgmmaPlan&) = nullptr;
-};
-
-// Whether clusters of `share` blocks with `split` parts make sense for it.
-bool is_plan(const Product& a, int split, int share) {
-  return split * share <= kMostClusterBlocks && share < 2 * blocks_of(a.T, kTileTokens) &&
-         (split == 1 || blocks_of(a.K, a.segment) == kSegments);
+  launch(s, "linear", wgmma_grid<kN>(plan), wgmma_kernel<kN, kGated>, a, maps, plan);
 }
 
 template <int kN>
-void improve(Product& a, WgmmaChoice& best) {
-  for (const int split : {1, 2, kSegments})
-    for (const int share : {1, 2, 4}) {
-      if (!is_plan(a, split, share)) continue;
-      const WgmmaPlan plan = wgmma_plan<kN>(a, split, share);
-      if (plan.work < best.plan.work) best = {plan, launch_wgmma<kN>};
-    }
+void add_choices(Product& a, std::vector<WgmmaChoice>& all) {
+  const int weight_tiles = count_tiles(a, kN), token_tiles = blocks_of(a.T, kTileTokens);
+  const int tiles = weight_tiles * token_tiles;
+  for (const int split : {1, 2, kSegments}) {
+    const int running = running_clusters(split);
+    if (running == 0 || (split > 1 && blocks_of(a.K, a.segment) < kSegments)) continue;
+    const int rounds = blocks_of(tiles, running), steps = blocks_of(a.K, kBoxColumns * split);
+    // In units of 2.5 ns: a step takes one for each weight row; the beginning and the outputs of a tile take 1500, and
+    // 3200 where parts are added up. Fitted to every plan of the 4B shape's products of 256 and 512 rows on an H200
+    // (2026-11-30; 6 % off in the mean, more for the head): of each it takes the fastest, and would with 800 to 1800
+    // and 2500 to 3600.
+    const std::int64_t work = std::int64_t{rounds} * (steps * kN + (split > 1 ? 3200 : 1500));
+    const WgmmaPlan plan = {.rows = kN,
+                            .split = split,
+                            .weight_tiles = weight_tiles,
+                            .token_tiles = token_tiles,
+                            .clusters = split > 1 ? tiles : blocks_of(tiles, rounds),
+                            .depth = WgmmaRing<kN>::kDepth,
+                            .work = work};
+    all.push_back({plan, a.gated ? launch_wgmma<kN, true> : launch_wgmma<kN, false>});
+  }
 }
 
 void multiply_many(Stream& s, Product& a) {
-  WgmmaChoice best;
-  improve<192>(a, best);
-  improve<160>(a, best);
-  improve<128>(a, best);
-  best.launch(s, a, best.plan);
+  const std::vector<WgmmaChoice> all = wgmma_choices(a);
+  const auto best = std::min_element(all.begin(), all.end(), [](const WgmmaChoice& one, const WgmmaChoice& other) {
+    return one.plan.work < other.plan.work;
+  });
+  best->launch(s, a, best->plan);
 }
 
 // --- bf16, any rows --------------------------------------------------------------------------------------------------
@@ -244,15 +235,20 @@ __global__ void __launch_bounds__(128) scattered_kernel(const __grid_constant__ 
   }
 }
 
-// Every choice here and in the plan is one of speed: the bits are the same.
-void multiply(Stream& s, Product& a) {
+// Whether the copy engine can read all operands.
+bool is_aligned(const Product& a) {
   const auto at_16_bytes = [](const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; };
   bool aligned = at_16_bytes(a.x) && a.K % 8 == 0 && (a.x_stride % 8 == 0 || a.T == 1);
   for (int i = 0; i < a.count; ++i) aligned = aligned && at_16_bytes(a.factors[i].w);
-  if (!aligned) {
+  return aligned;
+}
+
+// Every choice here and in the plan is one of speed: the bits are the same.
+void multiply(Stream& s, Product& a) {
+  if (!is_aligned(a)) {
     const dim3 grid(static_cast<unsigned>(count_tiles(a, 16)), blocks(a.T, 32));
     launch(s, "linear", {.blocks = grid, .threads = 128}, scattered_kernel, a);
-  } else if (a.T >= kTileTokens && device_attribute(cudaDevAttrComputeCapabilityMajor) == 9) {
+  } else if (is_many(a)) {
     multiply_many(s, a);
   } else if (a.T <= 8) {
     multiply<Shape<1, 1, 1, 12, 220>, Shape<2, 1, 1, 6, 220>>(s, a);
@@ -283,6 +279,7 @@ Product product_for(const Rows& x) {
   const auto K = static_cast<int>(x.cols);
   return {.factors = {},
           .count = 0,
+          .gated = false,
           .x = static_cast<const bfloat*>(x.data),
           .x_stride = x.stride,
           .T = static_cast<int>(x.rows),
@@ -341,6 +338,14 @@ bool on_tensor_cores(const Rows& x, const Weight& w) {
 
 }  // namespace
 
+std::vector<WgmmaChoice> wgmma_choices(Product& a) {
+  std::vector<WgmmaChoice> all;
+  add_choices<192>(a, all);
+  add_choices<160>(a, all);
+  add_choices<128>(a, all);
+  return all;
+}
+
 void linear(Stream& s, Rows x, const Weight& w, std::span<const float> bias, Rows y) {
   check_linear(x, w, bias, y);
   if (x.rows == 0) return;
@@ -369,6 +374,22 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   Product a = product_for(x);
   for (const Projection& p : parts) a.factors[a.count++] = factor_for(*p.weight, nullptr, p.y);
   multiply(s, a);
+}
+
+// In one kernel where that is wgmma's, which has both products of an output in a lane.
+void project_swiglu(Stream& s, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y) {
+  check_project_swiglu(x, gate, up, spare, y);
+  if (x.rows == 0) return;
+  if (on_tensor_cores(x, gate) && on_tensor_cores(x, up)) {
+    Product a = product_for(x);
+    a.factors[a.count++] = factor_for(gate, nullptr, y);
+    a.factors[a.count++] = factor_for(up, nullptr, spare);
+    a.gated = true;
+    if (is_aligned(a) && is_many(a)) return multiply_many(s, a);
+  }
+  const Projection parts[] = {{&gate, y}, {&up, spare}};
+  project(s, x, parts);
+  swiglu(s, y, spare, y);
 }
 
 }  // namespace quire::cuda

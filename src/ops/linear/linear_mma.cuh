@@ -9,6 +9,8 @@
 // wgmma, is a property of the hardware, and is tested.)
 #pragma once
 
+#include <type_traits>
+
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/launch.h"
 
@@ -22,6 +24,27 @@ __host__ __device__ inline int blocks_of(int n, int per_block) {
 // Columns of a segment.
 inline int segment_columns(int K) {
   return blocks_of(blocks_of(K, kSegments), 128) * 128;
+}
+
+__device__ inline float2 pair_of(float*, float a, float b) { return {a, b}; }
+__device__ inline __nv_bfloat162 pair_of(bfloat*, float a, float b) { return __floats2bfloat162_rn(a, b); }
+
+// The first `count` of the values, in pieces of up to 16 bytes where that is possible.
+template <typename T, int kValues>
+__device__ inline void store_values(T* to, const float (&v)[kValues], int count) {
+  using Piece = std::conditional_t<kValues * sizeof(T) == 8, uint2, uint4>;
+  if (count >= kValues && reinterpret_cast<std::uintptr_t>(to) % sizeof(Piece) == 0) {
+    alignas(Piece) decltype(pair_of(to, 0, 0)) pairs[kValues / 2];
+#pragma unroll
+    for (int i = 0; i < kValues / 2; ++i) pairs[i] = pair_of(to, v[2 * i], v[2 * i + 1]);
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(pairs) / sizeof(Piece)); ++i)
+      reinterpret_cast<Piece*>(to)[i] = reinterpret_cast<const Piece*>(pairs)[i];
+  } else {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i)
+      if (i < count) to[i] = from_f32<T>(v[i]);
+  }
 }
 
 // One of the weights that meet x, and where its product goes.
@@ -44,48 +67,17 @@ struct Factor {
       static_cast<float*>(y)[at] = sum;
     }
   }
-  // Four rows of one token, in one piece where that is possible.
-  __device__ void store(int row, std::int64_t token, const float4& sums) const {
-    const std::int64_t at = token * y_stride + row;
-    const int bytes = bf16 ? 8 : 16;
-    char* to = static_cast<char*>(y) + at * (bytes / 4);
-    if (bias || row + 4 > N || reinterpret_cast<std::uintptr_t>(to) % bytes != 0) {
-      store(row, token, sums.x), store(row + 1, token, sums.y);
-      store(row + 2, token, sums.z), store(row + 3, token, sums.w);
-    } else if (bf16) {
-      const __nv_bfloat162 pairs[2] = {__floats2bfloat162_rn(sums.x, sums.y), __floats2bfloat162_rn(sums.z, sums.w)};
-      *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
-    } else {
-      *reinterpret_cast<float4*>(to) = sums;
-    }
-  }
-  // Eight rows of one token.
-  __device__ void store(int row, std::int64_t token, const float (&sums)[8]) const {
-    const std::int64_t at = token * y_stride + row;
-    float v[8];
+  // Several rows of one token.
+  template <int kRows>
+  __device__ void store(int row, std::int64_t token, const float (&sums)[kRows]) const {
+    float v[kRows];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) v[i] = bias && row + i < N ? __fadd_rn(sums[i], bias[row + i]) : sums[i];
+    for (int i = 0; i < kRows; ++i) v[i] = bias && row + i < N ? __fadd_rn(sums[i], bias[row + i]) : sums[i];
+    const std::int64_t at = token * y_stride + row;
     if (bf16) {
-      bfloat* to = static_cast<bfloat*>(y) + at;
-      if (row + 8 <= N && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-        const __nv_bfloat162 pairs[4] = {__floats2bfloat162_rn(v[0], v[1]), __floats2bfloat162_rn(v[2], v[3]),
-                                         __floats2bfloat162_rn(v[4], v[5]), __floats2bfloat162_rn(v[6], v[7])};
-        *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(pairs);
-        return;
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (row + i < N) to[i] = from_f32<bfloat>(v[i]);
+      store_values(static_cast<bfloat*>(y) + at, v, N - row);
     } else {
-      float* to = static_cast<float*>(y) + at;
-      if (row + 8 <= N && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
-        reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
-        reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
-        return;
-      }
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        if (row + i < N) to[i] = v[i];
+      store_values(static_cast<float*>(y) + at, v, N - row);
     }
   }
 };
@@ -93,6 +85,7 @@ struct Factor {
 struct Product {
   Factor factors[kMostProjections];
   int count;        // of factors
+  bool gated;       // the output of the first is swiglu of it and the second, which has none
   const bfloat* x;  // [T, K]
   std::int64_t x_stride;
   int T, K, segment;

@@ -2,6 +2,7 @@
 #include "core/error.h"
 #include "ops/check.h"
 #include "ops/element.h"
+#include "ops/elementwise/elementwise.h"
 #include "ops/linear/linear.h"
 
 namespace quire {
@@ -23,6 +24,14 @@ void check_project(const Rows& x, std::span<const Projection> parts) {
   }
 }
 
+void check_project_swiglu(const Rows& x, const Weight& gate, const Weight& up, const Rows& spare,
+                          const Rows& y) {
+  check_linear(x, gate, {}, y);
+  check_linear(x, up, {}, spare);
+  check_rows("project_swiglu", "spare", spare, y.rows, y.cols, x.format);
+  check_rows("project_swiglu", "y", y, y.rows, y.cols, x.format);
+}
+
 void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y) {
   check_linear(x, w, bias, y);
   for (std::int64_t t = 0; t < x.rows; ++t)
@@ -36,6 +45,13 @@ void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> 
 void reference::project(Stream& s, Rows x, std::span<const Projection> parts) {
   check_project(x, parts);
   for (const Projection& p : parts) linear(s, x, *p.weight, {}, p.y);
+}
+
+void reference::project_swiglu(Stream& s, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y) {
+  check_project_swiglu(x, gate, up, spare, y);
+  linear(s, x, gate, {}, y);
+  linear(s, x, up, {}, spare);
+  swiglu(s, y, spare, y);
 }
 
 }  // namespace quire

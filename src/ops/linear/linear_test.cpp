@@ -131,8 +131,8 @@ TEST_P(Linear, EveryNumberOfRowsGivesTheSameBits) {
     const std::vector<float> bias = normals(random, s.out);
     Matrix all(Format::f32, 600, s.out);
     ops().linear(stream(), x, w.weight(), bias, all);
-    for (std::int64_t T :
-         {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 200, 255, 256, 257, 384, 512}) {
+    for (std::int64_t T : {1,  2,  7,  8,  9,   15,  16,  17,  31,  32,  33,  63,  64,
+                           65, 95, 96, 97, 127, 128, 129, 200, 255, 256, 257, 384, 512}) {
       Matrix y(Format::f32, T, s.out);
       ops().linear(stream(), Rows(x).slice_rows(600 - T, T), w.weight(), bias, y);
       EXPECT_TRUE(same_bits(y, Rows(all).slice_rows(600 - T, T)))
@@ -225,6 +225,39 @@ TEST_P(Linear, ProjectTakesWeightsOfSeveralFormats) {
   EXPECT_TRUE(same_bits(yb, expected_b));
 }
 
+// Around the numbers of rows at which it becomes one kernel; widths that are no multiple of a tile, of 16 or
+// of anything; sums in one piece and in segments.
+TEST_P(Linear, ProjectSwigluGivesTheBitsOfProjectAndSwiglu) {
+  struct Shape {
+    std::int64_t in, out;
+  };
+  for (const Shape s : {Shape{96, 48}, {256, 200}, {515, 33}, {520, 77}, {1032, 150}, {24, 1}, {64, 2000}})
+    for (std::int64_t T : {0, 1, 9, 65, 95, 96, 97, 130, 300}) {
+      const std::int64_t padding = T % 2 ? 8 : 0;
+      const Matrix x = random_matrix(random, format(), T, s.in, 1, padding);
+      const Matrix gate = weights(Format::bf16, s.out, s.in), up = weights(Format::bf16, s.out, s.in);
+      const Weight wg = gate.weight(), wu = up.weight();
+      Matrix a(format(), T, s.out), b(format(), T, s.out), expected(format(), T, s.out);
+      ops().project(stream(), x, std::vector<Projection>{{&wg, a}, {&wu, b}});
+      ops().swiglu(stream(), a, b, expected);
+      Matrix spare(format(), T, s.out, padding), y(format(), T, s.out, padding);
+      ops().project_swiglu(stream(3), x, wg, wu, spare, y);
+      EXPECT_TRUE(same_bits(y, expected) && y.padding_untouched() && spare.padding_untouched())
+          << "T " << T << ", in " << s.in << ", out " << s.out;
+    }
+}
+
+TEST_P(Linear, ProjectSwigluMatchesReference) {
+  for (std::int64_t T : {3, 100}) {
+    const Matrix x = random_matrix(random, format(), T, 264);
+    const Matrix gate = weights(Format::bf16, 120, 264), up = weights(format(), 120, 264);
+    Matrix spare(format(), T, 120), y(format(), T, 120), expected(format(), T, 120);
+    ops().project_swiglu(stream(), x, gate.weight(), up.weight(), spare, y);
+    reference::project_swiglu(stream(), x, gate.weight(), up.weight(), spare, expected);
+    EXPECT_TRUE(matches(y, expected, {.a = format(), .length = 264, .roundings = 4, .typical = 1})) << T;
+  }
+}
+
 TEST_P(Linear, RejectsShapesThatDoNotFit) {
   const Matrix x = random_matrix(random, format(), 2, 8), w = weights(format(), 4, 8);
   Matrix y(format(), 2, 4), wide(format(), 2, 5), tall(format(), 3, 4);
@@ -240,6 +273,15 @@ TEST_P(Linear, RejectsShapesThatDoNotFit) {
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, y}, {&weight, wide}}), Error);
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{nullptr, y}}), Error);
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(5, {&weight, y})), Error);
+  const Matrix other = weights(format(), 5, 8);
+  EXPECT_THROW(ops().project_swiglu(stream(), x, weight, other.weight(), y, y), Error);
+  EXPECT_THROW(ops().project_swiglu(stream(), x, weight, other.weight(), wide, y), Error);
+  EXPECT_THROW(ops().project_swiglu(stream(), x, weight, weight, y, tall), Error);
+  if (format() == Format::bf16) {
+    Matrix longer(Format::f32, 2, 4);
+    EXPECT_THROW(ops().project_swiglu(stream(), x, weight, weight, y, longer), Error);
+    EXPECT_THROW(ops().project_swiglu(stream(), x, weight, weight, longer, y), Error);
+  }
 }
 
 // Shapes for which the plan for many rows has one or several tiles for each block, and splits the sum or does

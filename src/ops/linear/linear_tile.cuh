@@ -143,11 +143,11 @@ __device__ inline void store_sums(const Factor& f, int row, int token, int token
   const float a = __shfl_xor_sync(~0u, odd ? sums[0] : sums[1], 4),
               b = __shfl_xor_sync(~0u, odd ? sums[2] : sums[3], 4);
   const float2 low = odd ? float2{a, sums[1]} : float2{sums[0], a},
-               high = odd ? float2{b, sums[3]} : float2{sums[2], b};
+               high = odd ? float2{b, sums[3]} : float2{sums[2], b},
+               first = four < 2 ? low : high, second = four < 2 ? high : low;
+  const float rows[4] = {first.x, first.y, second.x, second.y};
   token += lane % 4 * 2 + odd;
-  if (token >= tokens) return;
-  f.store(row + four * 4, token,
-          four < 2 ? float4{low.x, low.y, high.x, high.y} : float4{high.x, high.y, low.x, low.y});
+  if (token < tokens) f.store(row + four * 4, token, rows);
 }
 
 // A warp that sums. The operands of the next 32 columns are on their way from shared memory while those at hand are

@@ -3,9 +3,12 @@
 //
 // Tokens are the M operand, so that a lane has neighbouring outputs of a token. A tile: 128 tokens by kN weight rows;
 // each of two warpgroups sums 64 tokens. A warp of a third lets the copy engine bring steps of 64 columns into a ring.
+//
+// Gated (`project_swiglu`): half of the weight rows of a tile are of the gate, half of the other weight, for the same
+// outputs, so that a lane has both sums of an output.
 #pragma once
 
-#include <limits>
+#include <vector>
 
 #include "ops/linear/linear_copy.cuh"
 
@@ -96,41 +99,44 @@ __device__ inline void leave_registers() {
 
 constexpr int kTileTokens = 128, kSummers = 256, kWgmmaThreads = kSummers + 128;
 
-// How a product is spread over blocks, by speed alone. A cluster has `share` blocks with a tile of tokens each, which
-// get the same weight rows, read once for all of them; and that `split` times, with kSegments / split segments each.
-// Cluster c has the tiles c, c + clusters, ... (one, where the sum is split); neighbours have the same weight rows.
+// How a product is spread over blocks, by speed alone. A cluster has `split` blocks with kSegments / split segments
+// each. Cluster c has the tiles c, c + clusters, ... (one, where the sum is split); neighbours have the same weight
+// rows.
 struct WgmmaPlan {
-  int split = 1, share = 1;
-  int tiles = 0;   // of weight rows
-  int groups = 0;  // of `share` tiles of tokens
+  int rows = 0;  // kN
+  int split = 1;
+  int weight_tiles = 0, token_tiles = 0;
   int clusters = 0;
-  int depth = 0;  // steps in shared memory
-  std::int64_t work = std::numeric_limits<std::int64_t>::max();  // of the busiest multiprocessor
-
-  __host__ __device__ int cluster_blocks() const { return split * share; }
+  int depth = 0;          // steps in shared memory
+  std::int64_t work = 0;  // of the busiest multiprocessor
 };
+
+struct WgmmaChoice {
+  WgmmaPlan plan;
+  void (*launch)(Stream&, Product&, const WgmmaPlan&);
+};
+// Every plan there is for a product (linear_cuda.cu).
+std::vector<WgmmaChoice> wgmma_choices(Product& a);
 
 // What a block has to do.
 struct WgmmaWork {
-  int part, place;  // which segments, which tile of tokens of the cluster
-  int first, end;   // tiles; the next is plan.clusters further
-  int groups, share;
+  int part;                     // which segments
+  int first, end;               // tiles; the next is plan.clusters further
+  int token_tiles;
   int column, steps, segments;  // of a tile: where it begins, its steps and segments
 
   __device__ WgmmaWork(const Product& a, const WgmmaPlan& plan)
-      : part(static_cast<int>(blockIdx.x) % plan.cluster_blocks() / plan.share),
-        place(static_cast<int>(blockIdx.x) % plan.share),
-        first(static_cast<int>(blockIdx.x) / plan.cluster_blocks()),
-        end(plan.tiles * plan.groups),
-        groups(plan.groups),
-        share(plan.share),
+      : part(static_cast<int>(blockIdx.x) % plan.split),
+        first(static_cast<int>(blockIdx.x) / plan.split),
+        end(plan.weight_tiles * plan.token_tiles),
+        token_tiles(plan.token_tiles),
         column(part * (kSegments / plan.split) * a.segment) {
     const int columns = min(a.K - column, kSegments / plan.split * a.segment);
     steps = blocks_of(columns, kBoxColumns);
     segments = blocks_of(columns, a.segment);
   }
-  __device__ int weight_tile(int tile) const { return tile / groups; }
-  __device__ int token(int tile) const { return (tile % groups * share + place) * kTileTokens; }
+  __device__ int weight_tile(int tile) const { return tile / token_tiles; }
+  __device__ int token(int tile) const { return tile % token_tiles * kTileTokens; }
 };
 
 // --- shared memory ---------------------------------------------------------------------------------------------------
@@ -148,18 +154,16 @@ struct WgmmaRing {
       : header(static_cast<unsigned>(__cvta_generic_to_shared(shared))) {}
   __device__ unsigned tokens(int slot) const { return header + kHeaderBytes + slot * kStepBytes; }
   __device__ unsigned weights(int slot) const { return tokens(slot) + kTokenBytes; }
-  // Of a slot: its step has come; its step has been read, in all blocks that get the same weights.
+  // Of a slot: its step has come; its step has been read.
   __device__ unsigned full(int slot) const { return header + slot * 8; }
   __device__ unsigned empty(int slot) const { return header + (kDepth + slot) * 8; }
 
-  // The barriers of all sharers are ready when this returns.
-  __device__ void start(int share) const {
+  __device__ void start() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < kDepth; ++i) init_barrier(full(i), 1), init_barrier(empty(i), share * kSummers / 32);
+      for (int i = 0; i < kDepth; ++i) init_barrier(full(i), 1), init_barrier(empty(i), kSummers / 32);
       publish_barriers();
     }
     __syncthreads();
-    if (share > 1) meet_cluster();
   }
 };
 
@@ -175,32 +179,28 @@ struct Turn {
 
 // --- copying ---------------------------------------------------------------------------------------------------------
 
-// Lets the copy engine fill the ring: the tokens of this block, and its part of the weight rows, for all that share
-// them. Weights depend on nobody: the first steps of them are on their way while the kernel before still runs.
-template <int kN>
+// Lets the copy engine fill the ring. Weights depend on nobody: the first steps of them are on their way while the
+// kernel before still runs.
+template <int kN, bool kGated>
 __device__ inline void copy_operands(const Product& a, const Maps& maps, const WgmmaPlan& plan, const WgmmaWork& work,
                                      const WgmmaRing<kN>& ring) {
+  constexpr int kBoxes = kGated ? 2 : 1, kRows = kN / kBoxes;  // of weights, in a step
   const bool starts = elect_lane();
-  const int rows = kN / plan.share;
-  const unsigned short sharers = ((1 << plan.share) - 1) << (work.part * plan.share);
   const CUtensorMap* map = nullptr;
   int row = 0, token = 0;
   const auto open = [&](int tile) {
-    const int t = work.weight_tile(tile), f = a.factor_of(t);
+    const int t = work.weight_tile(tile), f = kGated ? 0 : a.factor_of(t);
     map = &maps.weights[f];
-    row = (t - a.factors[f].first_tile) * kN + work.place * rows;
+    row = (t - a.factors[f].first_tile) * kRows;
     token = work.token(tile);
   };
   const auto copy_weights = [&](int slot, int step) {
     if (!starts) return;
-    const unsigned to = ring.weights(slot) + work.place * rows * kBoxRowBytes;
-    const int column = work.column + step * kBoxColumns;
     arrive_for_bytes(ring.full(slot), ring.kStepBytes);
-    if (plan.share == 1) {
-      copy_box(to, map, column, row, ring.full(slot));
-    } else {
-      copy_box_to_all(to, map, column, row, ring.full(slot), sharers);
-    }
+#pragma unroll
+    for (int i = 0; i < kBoxes; ++i)
+      copy_box(ring.weights(slot) + i * kRows * kBoxRowBytes, map + i, work.column + step * kBoxColumns, row,
+               ring.full(slot));
   };
   const auto copy_tokens = [&](int slot, int step) {
     if (starts) copy_box(ring.tokens(slot), &maps.tokens, work.column + step * kBoxColumns, token, ring.full(slot));
@@ -227,10 +227,6 @@ __device__ inline void copy_operands(const Product& a, const Maps& maps, const W
       turn.next(plan.depth);
     }
   }
-  for (int i = 0; i < plan.depth; ++i) {  // nobody ends before all sharers have arrived at its barriers
-    wait_for(ring.empty(turn.slot), turn.parity ^ 1);
-    turn.next(plan.depth);
-  }
   __syncwarp();
 }
 
@@ -242,21 +238,17 @@ struct GroupSummer {
   static constexpr int kSums = kN / 2;
 
   const WgmmaRing<kN>& ring;
-  int depth, share, first_sharer;
+  int depth;
   unsigned token_rows;  // where the tokens of this warpgroup begin in a step
   Turn turn;
   float sums[kSums], totals[kSums];
 
-  __device__ GroupSummer(const WgmmaPlan& plan, const WgmmaWork& work, const WgmmaRing<kN>& from)
-      : ring(from),
-        depth(plan.depth),
-        share(plan.share),
-        first_sharer(work.part * plan.share),
-        token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes) {}
+  __device__ GroupSummer(const WgmmaRing<kN>& from, int steps_in_ring)
+      : ring(from), depth(steps_in_ring), token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes) {}
 
   // A slot may be filled again, as far as this warp is concerned.
   __device__ void release(int slot) const {
-    if (static_cast<int>(threadIdx.x % 32) < share) arrive_at(ring.empty(slot), first_sharer + threadIdx.x % 32);
+    if (threadIdx.x % 32 == 0) arrive(ring.empty(slot));
   }
   // Sums a segment. While a step is multiplied the next is started.
   __device__ void sum_segment(int steps) {
@@ -319,26 +311,62 @@ __device__ inline void store_sums(const Factor& f, int row, int token, int token
   if (token < tokens) f.store(row + (odd ? 8 : 0), token, eight);
 }
 
-// A block of a cluster adds up, in order, what all parts have of its share of the outputs. In `sums` a thread has
+// The same, of gate and up: what is stored is what `swiglu` gives for the two products.
+__device__ inline void store_gated(const Factor& f, int row, int token, int tokens, const float (&gate)[8],
+                                   const float (&up)[8]) {
+  float y[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) y[i] = swiglu_of<bfloat>(round_to<bfloat>(gate[i]), round_to<bfloat>(up[i]));
+  store_sums(f, row, token, tokens, y);
+}
+
+// Adds up, in order, what all parts of a cluster have of the i-th 16 weight rows of a tile. In `sums` a thread has
 // kN / 8 pieces of four, and as many of the second segment of a part that is not the first.
 template <int kN>
-__device__ inline void add_parts(const Product& a, const WgmmaPlan& plan, const WgmmaWork& work, const Factor& f,
-                                 int row, int token, const float4* sums) {
-  const int segments = kSegments / plan.split;
-  for (int i = work.part; i < kN / 16; i += plan.split) {
-    float total[8] = {};
-    for (int part = 0; part < plan.split; ++part) {
-      for (int s = 0; s < (part == 0 ? 1 : segments); ++s) {
+__device__ inline void add_parts(const WgmmaPlan& plan, int i, const float4* sums, float (&total)[8]) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const float4* from = sums + (s * (kN / 8) + 2 * i + half) * kSummers + threadIdx.x;
-          const float4 v = load_from(from, part * plan.share + work.place);
-          add_segment(total[4 * half], v.x), add_segment(total[4 * half + 1], v.y);
-          add_segment(total[4 * half + 2], v.z), add_segment(total[4 * half + 3], v.w);
-        }
+  for (int j = 0; j < 8; ++j) total[j] = 0;
+  for (int part = 0; part < plan.split; ++part) {
+    for (int s = 0; s < (part == 0 ? 1 : kSegments / plan.split); ++s) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 v = load_from(sums + (s * (kN / 8) + 2 * i + half) * kSummers + threadIdx.x, part);
+        add_segment(total[4 * half], v.x), add_segment(total[4 * half + 1], v.y);
+        add_segment(total[4 * half + 2], v.z), add_segment(total[4 * half + 3], v.w);
       }
     }
-    store_sums(f, row + 16 * i, token, a.T, total);
+  }
+}
+
+// A block of a cluster stores its share of the outputs.
+template <int kN, bool kGated>
+__device__ inline void store_parts(const Product& a, const WgmmaPlan& plan, const WgmmaWork& work, const Factor& f,
+                                   int row, int token, const float4* sums) {
+  for (int i = work.part; i < kN / (kGated ? 32 : 16); i += plan.split) {
+    float total[8];
+    add_parts<kN>(plan, i, sums, total);
+    if constexpr (kGated) {
+      float up[8];
+      add_parts<kN>(plan, kN / 32 + i, sums, up);
+      store_gated(f, row + 16 * i, token, a.T, total, up);
+    } else {
+      store_sums(f, row + 16 * i, token, a.T, total);
+    }
+  }
+}
+
+// A block that has all of the sums stores them.
+template <int kN, bool kGated>
+__device__ inline void store_whole(const Product& a, const Factor& f, int row, int token,
+                                   const float (&totals)[kN / 2]) {
+  const auto eight = [&](int i) -> const float(&)[8] { return *reinterpret_cast<const float(*)[8]>(totals + 8 * i); };
+#pragma unroll
+  for (int i = 0; i < kN / (kGated ? 32 : 16); ++i) {
+    if constexpr (kGated) {
+      store_gated(f, row + 16 * i, token, a.T, eight(i), eight(kN / 32 + i));
+    } else {
+      store_sums(f, row + 16 * i, token, a.T, eight(i));
+    }
   }
 }
 
@@ -359,7 +387,7 @@ __device__ inline void leave_sums(const GroupSummer<kN>& summer, const WgmmaPlan
 
 // --- the kernel ------------------------------------------------------------------------------------------------------
 
-template <int kN>
+template <int kN, bool kGated>
 __global__ void __launch_bounds__(kWgmmaThreads, 1)
     wgmma_kernel(const __grid_constant__ Product a, const __grid_constant__ Maps maps,
                  const __grid_constant__ WgmmaPlan plan) {
@@ -367,32 +395,29 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   extern __shared__ __align__(1024) uint4 shared[];
   const WgmmaWork work(a, plan);
   const WgmmaRing<kN> ring(shared);
-  ring.start(plan.share);
+  ring.start();
   if (threadIdx.x >= kSummers) {
     leave_registers<40>();
-    if (threadIdx.x < kSummers + 32) copy_operands(a, maps, plan, work, ring);
+    if (threadIdx.x < kSummers + 32) copy_operands<kN, kGated>(a, maps, plan, work, ring);
     if (plan.split > 1) meet_cluster(), leave_cluster();
   } else {
     take_registers<232>();
     wait_for_predecessor();  // before anything is written
-    GroupSummer<kN> summer(plan, work, ring);
+    GroupSummer<kN> summer(ring, plan.depth);
     for (int tile = work.first; tile < work.end; tile += plan.clusters) {
       const int t = work.weight_tile(tile);
-      const Factor& f = a.factors[a.factor_of(t)];
-      const int row = (t - f.first_tile) * kN, token = work.token(tile) + static_cast<int>(threadIdx.x) / 32 * 16;
+      const Factor& f = a.factors[kGated ? 0 : a.factor_of(t)];
+      const int row = (t - f.first_tile) * (kGated ? kN / 2 : kN),
+                token = work.token(tile) + static_cast<int>(threadIdx.x) / 32 * 16;
       summer.sum_tile(a, work);
-      if (plan.split > 1) {
+      if (plan.split == 1) {
+        store_whole<kN, kGated>(a, f, row, token, summer.totals);
+      } else {
         float4* sums = reinterpret_cast<float4*>(shared + kHeaderBytes / 16);
         leave_sums(summer, plan, work, sums);
         meet_cluster();
-        add_parts<kN>(a, plan, work, f, row, token, sums);
+        store_parts<kN, kGated>(a, plan, work, f, row, token, sums);
         leave_cluster();  // nobody ends while its sums are read
-        continue;
-      }
-#pragma unroll
-      for (int i = 0; i < kN / 16; ++i) {
-        const float(&t8)[8] = *reinterpret_cast<const float(*)[8]>(summer.totals + 8 * i);
-        store_sums(f, row + 16 * i, token, a.T, t8);
       }
     }
   }
