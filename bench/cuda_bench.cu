@@ -1,4 +1,5 @@
-// What the GPU can do at most, then the CUDA operations at the shapes of Qwen3.5-4B. JSON lines:
+// What the GPU can do at most, then the CUDA operations at the shapes of Qwen3.5-4B: all, or those whose names are given.
+// JSON lines:
 //   {"device", "copy_bytes_per_second" (read plus written), "read_bytes_per_second"}
 //   {"op", "shape", "us", "bytes", "flop", "limit_percent"}
 // limit_percent: the time that the least bytes take at the read bandwidth, or the FLOP at the rate of a matrix product
@@ -95,7 +96,8 @@ double measure_ceilings() {
 
 class Bench {
  public:
-  explicit Bench(double read_bytes_per_second) : read_(read_bytes_per_second) {
+  Bench(double read_bytes_per_second, std::vector<std::string> only)
+      : read_(read_bytes_per_second), only_(std::move(only)) {
     check(cudaStreamCreate(&stream_), "cudaStreamCreate");
     s.cuda_stream = stream_;
     s.cuda_scratch = scratch_.data();
@@ -138,6 +140,7 @@ class Bench {
   // call(i) for i in [0, variants): each on operands of its own.
   void measure(const char* op, const std::string& shape, int variants, double bytes, double flop,
                const std::function<void(int)>& call) {
+    if (!only_.empty() && std::find(only_.begin(), only_.end(), op) == only_.end()) return memory_.clear();
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     call(0);
@@ -173,6 +176,7 @@ class Bench {
 
  private:
   double read_;
+  std::vector<std::string> only_;  // none: all
   cudaStream_t stream_ = nullptr;
   DeviceBuffer scratch_{std::size_t{512} << 20};
   std::vector<DeviceBuffer> memory_;
@@ -257,16 +261,26 @@ void bench_layer(Bench& b, const LayerShape& shape) {
   }
 }
 
-// B requests of T rows at the end of `keys` keys each, in pages that lie anywhere.
-void bench_attention(Bench& b, const char* name, decltype(Ops::attention_window) op, std::int32_t B, std::int32_t T,
-                     std::int32_t keys) {
-  constexpr std::int64_t H = 16, G = 4, E = 256, kPage = 64;
+struct Heads {
+  const char* name;
+  std::int64_t H, G;
+  int E;
+  bool causal;
+};
+constexpr Heads kTarget = {"4B", 16, 4, 256, true}, kDrafter = {"drafter", 32, 8, 128, false};
+
+// B requests of T rows after `context` keys each, in pages that lie anywhere.
+void bench_attention(Bench& b, const char* name, decltype(Ops::attention_window) op, const Heads& heads, std::int32_t B,
+                     std::int32_t T, std::int32_t context) {
+  constexpr std::int32_t kPage = 64;
+  const std::int64_t H = heads.H, G = heads.G, E = heads.E;
+  const std::int32_t keys = context + T;
   const double cache_bytes = 4.0 * B * keys * G * E;
   const auto variants = std::clamp(static_cast<std::int32_t>(kRotate / cache_bytes) + 1, 1, 64);
-  const std::int32_t pages_per_slot = keys / kPage, pages = variants * B * pages_per_slot;
+  const std::int32_t pages_per_slot = (keys + kPage - 1) / kPage, pages = variants * B * pages_per_slot;
   const Rows q = b.rows(B * T, H * E), out = b.rows(B * T, H * E);
   const Rows k = b.rows(pages * kPage, G * E), v = b.rows(pages * kPage, G * E);
-  std::vector<std::int32_t> table(static_cast<std::size_t>(pages)), first_row, start(static_cast<std::size_t>(B), keys - T);
+  std::vector<std::int32_t> table(static_cast<std::size_t>(pages)), first_row, start(static_cast<std::size_t>(B), context);
   for (std::int32_t i = 0; i < pages; ++i) table[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i * 7919LL % pages);
   for (std::int32_t r = 0; r <= B; ++r) first_row.push_back(r * T);
   const std::int32_t *block_table = b.ints(table), *first_rows = b.ints(first_row), *starts = b.ints(start);
@@ -276,12 +290,14 @@ void bench_attention(Bench& b, const char* name, decltype(Ops::attention_window)
     for (std::int32_t r = 0; r < B; ++r) slot.push_back(i * B + r);
     slots.push_back(b.ints(slot));
   }
-  b.measure(name, "B=" + std::to_string(B) + " T=" + std::to_string(T) + " keys=" + std::to_string(keys), variants,
-            cache_bytes + 4.0 * B * T * H * E, 4.0 * H * E * B * T * (keys - T / 2.0), [&](int i) {
+  const std::string shape = std::string(heads.name) + " B=" + std::to_string(B) + " T=" + std::to_string(T);
+  b.measure(name, shape + " context=" + std::to_string(context), variants, cache_bytes + 4.0 * B * T * H * E,
+            4.0 * H * E * B * T * (heads.causal ? keys - T / 2.0 : keys), [&](int i) {
               op(b.s, {.q = q,
                        .kv = {k, v, kPage, block_table, pages_per_slot},
                        .requests = {B, T, first_rows, starts, slots[static_cast<std::size_t>(i)]},
-                       .head_dim = E,
+                       .head_dim = heads.E,
+                       .causal = heads.causal,
                        .out = out});
             });
 }
@@ -366,8 +382,8 @@ void bench_sample(Bench& b, const char* name, const SamplingSettings& settings, 
   });
 }
 
-void run() {
-  Bench b(measure_ceilings());
+void run(std::vector<std::string> only) {
+  Bench b(measure_ceilings(), std::move(only));
   for (const std::int64_t T : {1, 8, 32, 64}) bench_sample(b, "greedy", {}, T);
   for (const std::int64_t T : {1, 32}) {
     bench_sample(b, "temperature", {.temperature = 0.8f}, T);
@@ -385,14 +401,17 @@ void run() {
   bench_layer(b, {"9B GDN", {8192, 4096, 32, 32}, 4096, 4096, 12288});
   bench_layer(b, {"9B attention", {8192, 1024, 1024}, 4096, 4096, 12288});
   for (const std::int32_t B : {1, 8, 32}) {
-    for (const std::int32_t keys : {1024, 4096}) {
-      for (const std::int32_t T : {1, 16}) bench_attention(b, "attention_window", ops()->attention_window, B, T, keys);
+    for (const std::int32_t context : {1024, 8192}) {
+      for (const std::int32_t T : {1, 16}) {
+        bench_attention(b, "attention_window", ops()->attention_window, kTarget, B, T, context);
+      }
     }
+    bench_attention(b, "attention_window", ops()->attention_window, kDrafter, B, 16, 1024);
   }
-  for (const std::int32_t keys : {512, 4096}) {
-    bench_attention(b, "attention_prefill", ops()->attention_prefill, 1, 512, keys);
+  for (const std::int32_t context : {0, 3584}) {
+    bench_attention(b, "attention_prefill", ops()->attention_prefill, kTarget, 1, 512, context);
   }
-  bench_attention(b, "attention_prefill", ops()->attention_prefill, 4, 512, 4096);
+  bench_attention(b, "attention_prefill", ops()->attention_prefill, kTarget, 4, 512, 3584);
   for (const std::int64_t T : {1, 32, 512}) bench_qk_norm_rope(b, T);
   for (const std::int64_t T : {1, 512}) bench_rotary(b, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
@@ -403,13 +422,13 @@ void run() {
 }  // namespace
 }  // namespace quire::cuda
 
-int main() {
+int main(int count, char** arguments) {
   if (quire::cuda::device_count() == 0) {
     std::fprintf(stderr, "cuda_bench: there is no CUDA device\n");
     return 2;
   }
   try {
-    quire::cuda::run();
+    quire::cuda::run({arguments + 1, arguments + count});
   } catch (const quire::Error& error) {
     std::fprintf(stderr, "cuda_bench: %s\n", error.what());
     return 1;

@@ -67,12 +67,12 @@ __device__ inline Place place() {
   return {warp % kColumnWarps, warp / kColumnWarps * 16 * kRowTiles, static_cast<int>(threadIdx.x) % 32};
 }
 
-// A warp's share of a result: kE / 4 columns.
-template <int kE, int kRowTiles>
+// A warp's share of a result.
+template <int kColumns, int kRowTiles>
 struct Sums {
-  float out[kRowTiles][kE / 32][4];
+  float out[kRowTiles][kColumns / 8][4];
   float max[kRowTiles][2];
-  float weights[kRowTiles][2];  // of the warp's keys
+  float weights[kRowTiles][2];  // of a quarter of the keys
 
   __device__ void clear() {
 #pragma unroll
@@ -80,7 +80,7 @@ struct Sums {
 #pragma unroll
       for (int half = 0; half < 2; ++half) max[i][half] = kMinusInfinity, weights[i][half] = 0;
 #pragma unroll
-      for (int n = 0; n < kE / 32; ++n) {
+      for (int n = 0; n < kColumns / 8; ++n) {
 #pragma unroll
         for (int c = 0; c < 4; ++c) out[i][n][c] = 0;
       }
@@ -95,7 +95,7 @@ struct AttentionBlock {
   static constexpr int kWarpKeys = kKeys / kColumnWarps;
   static constexpr int kStride = kE + 8;           // of tiles in shared memory
   static constexpr int kWeightStride = kKeys + 8;  // of P
-  using Sums = cuda::Sums<kE, kRowTiles>;
+  using Sums = cuda::Sums<kE / kColumnWarps, kRowTiles>;
   using Scores = float[kRowTiles][kWarpKeys / 8][4];
 
   // Shared memory.

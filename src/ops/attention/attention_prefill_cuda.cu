@@ -28,7 +28,7 @@ using Block = AttentionBlock<kE, kRowWarps, kRowTiles, kKeys, 4, 1>;
 
 // Every thread of the block calls it.
 template <int kE>
-__device__ inline void store_out(const TextAttention& a, Block<kE>& block, const Sums<kE, kRowTiles>& sums,
+__device__ inline void store_out(const TextAttention& a, Block<kE>& block, const typename Block<kE>::Sums& sums,
                                  const Place& at, int first, int rows, int g, int first_row) {
   __syncthreads();  // nobody reads maxima any more
 #pragma unroll
@@ -92,7 +92,7 @@ __global__ __launch_bounds__(Block<kE>::kThreads, 1) void prefill_kernel(const T
 #pragma unroll
     for (int e = 0; e < min(kHeld, kE / 16); ++e) block.read_query(held[i][e], at, 0, i, e);
   }
-  Sums<kE, kRowTiles> sums;
+  typename Block<kE>::Sums sums;
   sums.clear();
   for (int tile = 0; tile <= last_tile; ++tile) {
     const int here[] = {tile % 2 * 2}, values[] = {tile % 2 * 2 + 1};

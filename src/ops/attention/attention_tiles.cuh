@@ -50,10 +50,11 @@ struct RequestArrays {
 inline RequestArrays request_arrays(const Requests& r) { return {r.first_row, r.start, r.slot, r.count}; }
 
 // 16 bytes to shared memory in the background; zeros, and `from` is not read, unless they exist.
+__device__ inline void copy_16(std::uint32_t to, const bfloat* from, bool exists) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exists ? 16 : 0) : "memory");
+}
 __device__ inline void copy_16(bfloat* to, const bfloat* from, bool exists) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(exists ? 16 : 0)
-               : "memory");
+  copy_16(shared_address(to), from, exists);
 }
 
 // Whether heads of `x` can be copied 16 bytes at a time.

@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 
+#include "ops/cuda/wgmma.cuh"
 #include "ops/linear/linear_mma.cuh"
 
 namespace quire::cuda {
@@ -11,32 +12,9 @@ namespace quire::cuda {
 
 constexpr int kHeaderBytes = 1024;  // where they are: before everything else
 
-__device__ inline void init_barrier(unsigned barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
-}
-// Makes initialised barriers known to the copy engine.
-__device__ inline void publish_barriers() {
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-}
-__device__ inline void arrive(unsigned barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
 // Arrives, and lets the phase wait for so many bytes of copies.
 __device__ inline void arrive_for_bytes(unsigned barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ inline bool has_ended(unsigned barrier, unsigned parity) {
-  unsigned ended;
-  asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
-               : "=r"(ended)
-               : "r"(barrier), "r"(parity)
-               : "memory");
-  return ended;
-}
-// Until the phase of that parity has ended.
-__device__ inline void wait_for(unsigned barrier, unsigned parity) {
-  while (!has_ended(barrier, parity)) {
-  }
 }
 // Holds in one lane of a warp.
 __device__ inline bool elect_lane() {
@@ -50,13 +28,6 @@ __device__ inline void wait_for_warps(int threads) {
 }
 
 // --- boxes -----------------------------------------------------------------------------------------------------------
-
-// A box: rows of 64 columns, 128 bytes, in pieces of 16. So that eight rows at one piece lie in different banks, the
-// copy engine puts piece p of row r at place p ^ r % 8.
-constexpr int kBoxColumns = 64, kBoxRowBytes = 128, kPieceBytes = 16;
-__device__ inline unsigned place_of(int row, int piece) {
-  return (piece ^ row % 8) * kPieceBytes;
-}
 
 struct Maps {
   CUtensorMap weights[kMostProjections], tokens;

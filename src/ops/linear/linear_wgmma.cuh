@@ -14,87 +14,6 @@
 
 namespace quire::cuda {
 
-// --- instructions ----------------------------------------------------------------------------------------------------
-
-// Describes rows of a box to wgmma, from a multiple of eight rows and 16 columns on: 128-byte swizzle, eight rows every
-// 1024 bytes. All addresses in units of 16 bytes.
-__device__ inline std::uint64_t operand_at(unsigned address) {
-  return (address & 0x3ffff) >> 4 | std::uint64_t{1} << 16 | std::uint64_t{1024 >> 4} << 32 | std::uint64_t{1} << 62;
-}
-
-#define QUIRE_FLOATS(i)                                                                                               \
-  "+f"(sums[i]), "+f"(sums[i + 1]), "+f"(sums[i + 2]), "+f"(sums[i + 3]), "+f"(sums[i + 4]), "+f"(sums[i + 5]),       \
-      "+f"(sums[i + 6]), "+f"(sums[i + 7]), "+f"(sums[i + 8]), "+f"(sums[i + 9]), "+f"(sums[i + 10]),                 \
-      "+f"(sums[i + 11]), "+f"(sums[i + 12]), "+f"(sums[i + 13]), "+f"(sums[i + 14]), "+f"(sums[i + 15])
-#define QUIRE_64_NAMES                                                                                                \
-  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, "    \
-  "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, "    \
-  "%46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define QUIRE_80_NAMES                                                                                                \
-  QUIRE_64_NAMES ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
-#define QUIRE_96_NAMES                                                                                                \
-  QUIRE_80_NAMES ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define QUIRE_WGMMA(shape, names, a, b)                                                                               \
-  "{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" names "}, " a \
-  ", " b ", adds, 1, 1, 0, 0;\n}"
-
-// 64 rows of `tokens` by kN rows of `weights`, 16 columns, in the background. A lane has of rows lane / 4 and
-// lane / 4 + 8 of its warp's 16 columns 2 (lane % 4) and the next of each eight: sums[4 j ..] of the eight j.
-template <int kN>
-__device__ inline void multiply_add(float (&sums)[kN / 2], std::uint64_t tokens, std::uint64_t weights) {
-  static_assert(kN == 128 || kN == 160 || kN == 192);
-  if constexpr (kN == 128) {
-    asm volatile(QUIRE_WGMMA("m64n128k16", QUIRE_64_NAMES, "%64", "%65")
-                 : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48)
-                 : "l"(tokens), "l"(weights));
-  } else if constexpr (kN == 160) {
-    asm volatile(QUIRE_WGMMA("m64n160k16", QUIRE_80_NAMES, "%80", "%81")
-                 : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48), QUIRE_FLOATS(64)
-                 : "l"(tokens), "l"(weights));
-  } else {
-    asm volatile(QUIRE_WGMMA("m64n192k16", QUIRE_96_NAMES, "%96", "%97")
-                 : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48), QUIRE_FLOATS(64),
-                   QUIRE_FLOATS(80)
-                 : "l"(tokens), "l"(weights));
-  }
-}
-
-#undef QUIRE_FLOATS
-#undef QUIRE_64_NAMES
-#undef QUIRE_80_NAMES
-#undef QUIRE_96_NAMES
-#undef QUIRE_WGMMA
-
-// Registers and shared memory as written so far are what the next products see.
-__device__ inline void open_products() {
-  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
-}
-// Ends a group of products.
-__device__ inline void commit_products() {
-  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-}
-// Until all groups but the last kGroups are there.
-template <int kGroups>
-__device__ inline void wait_for_products_but() {
-  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kGroups) : "memory");
-}
-// Keeps the compiler from moving what touches the sums across this place.
-template <int kCount>
-__device__ inline void hold(float (&sums)[kCount]) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
-}
-
-// The threads of this warpgroup get more, or fewer, registers.
-template <int kRegisters>
-__device__ inline void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-template <int kRegisters>
-__device__ inline void leave_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-
 // --- the plan --------------------------------------------------------------------------------------------------------
 
 constexpr int kTileTokens = 128, kSummers = 256, kWgmmaThreads = kSummers + 128;
@@ -164,16 +83,6 @@ struct WgmmaRing {
       publish_barriers();
     }
     __syncthreads();
-  }
-};
-
-// A place in the ring.
-struct Turn {
-  int slot = 0;
-  unsigned parity = 0;
-
-  __device__ void next(int depth) {
-    if (++slot == depth) slot = 0, parity ^= 1;
   }
 };
 

@@ -1,0 +1,530 @@
+// Of attention_window: how it is cut into units of work, the way of a block through them, what a unit leaves; then the
+// kernel that sums them by warpgroups. What leaves, groups and row blocks are: attention_window_cuda.cu.
+#pragma once
+
+#include "ops/attention/attention_block.cuh"
+#include "ops/cuda/wgmma.cuh"
+
+namespace quire::cuda {
+
+// --- units of work ---------------------------------------------------------------------------------------------------
+
+constexpr int kLeafShift = 7, kGroupShift = 9, kWholeShift = 30;  // keys of a piece: 1 << shift
+constexpr int kLeaf = 1 << kLeafShift, kGroupLeaves = 1 << (kGroupShift - kLeafShift);
+constexpr int kMostRequests = 64;
+
+// Units come in spans: of each request those of its pieces but the last, then of each request those of its last, which
+// may have few keys; so blocks that take turns have about the same to do. Unit u of a span that begins with unit f:
+// u - f = (piece * row blocks + row block) * key heads + key head.
+struct Cut {
+  int shift;
+  int first_unit[2 * kMostRequests + 1];  // of each span
+
+  static constexpr int words(int requests) { return 2 + 2 * requests; }  // in use
+};
+
+// What units leave, at index unit * rows + row of its block.
+struct Partials {
+  float* out;       // [..][kE]: weighted sums of V
+  float4* weights;  // [..]: their sums, one for each quarter of a leaf's keys
+  float4* maxima;   // [..]: the same number, for each column of warps or warpgroups its own
+  Cut* cut;
+  int rows;      // of a unit
+  int capacity;  // units
+};
+
+struct WindowAttention {
+  TextAttention text;
+  Partials partials;
+  int enough;  // units that fill the machine
+};
+
+// Merging a partial result: the sums so far times `old`, the new ones times `added`.
+struct MergeFactors {
+  float max, old, added;
+  __device__ float operator()(float sum, float next) const { return __fmaf_rn(next, added, __fmul_rn(sum, old)); }
+};
+__device__ inline MergeFactors merge_factors(float max, float next) {
+  const float larger = fmaxf(max, next), base = reference_score(larger);
+  return {larger, power_of_two(__fsub_rn(max, base)), power_of_two(__fsub_rn(next, base))};
+}
+
+template <int kColumns, int kRowTiles>
+__device__ inline void merge(Sums<kColumns, kRowTiles>& all, const Sums<kColumns, kRowTiles>& next) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (next.max[i][half] == kMinusInfinity) continue;
+      const MergeFactors factors = merge_factors(all.max[i][half], next.max[i][half]);
+      all.max[i][half] = factors.max;
+      all.weights[i][half] = factors(all.weights[i][half], next.weights[i][half]);
+#pragma unroll
+      for (int n = 0; n < kColumns / 8; ++n) {
+#pragma unroll
+        for (int c = 2 * half; c < 2 * half + 2; ++c) {
+          all.out[i][n][c] = factors(all.out[i][n][c], next.out[i][n][c]);
+        }
+      }
+    }
+  }
+}
+
+// Leaves the result of a unit, or, if there is `more` than that, merges it into what the unit left before. Of the rows
+// of the block `rows` exist. This thread's sums of weights are those of quarter `quarter`, and it leaves them if
+// `leaves`.
+template <int kE, int kColumns, int kRowTiles>
+__device__ inline void store_partial(const Partials& to, int unit, int rows, const Sums<kColumns, kRowTiles>& sums,
+                                     const Place& at, int quarter, bool leaves, bool more) {
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = at.row(i, half);
+      const bool exists = row < rows;
+      const std::int64_t index = std::int64_t{unit} * to.rows + (exists ? row : 0);
+      float* const to_max = reinterpret_cast<float*>(to.maxima + index) + at.column_warp;
+      float* const to_weights = reinterpret_cast<float*>(to.weights + index) + quarter;
+      float* const out = to.out + index * kE + at.column_warp * kColumns;
+      float max = sums.max[i][half], weights = sums.weights[i][half];
+      MergeFactors factors{max, 0, 1};
+      if (more && exists) {
+        const float before = *to_max;
+        factors = max == kMinusInfinity ? MergeFactors{before, 1, 0} : merge_factors(before, max);
+        max = factors.max, weights = factors(*to_weights, weights);
+      }
+      __syncwarp();  // four lanes have read what one writes
+      if (exists && at.lane % 4 == 0) *to_max = max;
+      if (exists && leaves) *to_weights = weights;
+      const auto pair = [&](int n) { return make_float2(sums.out[i][n][2 * half], sums.out[i][n][2 * half + 1]); };
+      if (more && exists) {
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) {
+          float2& sum = *reinterpret_cast<float2*>(out + at.column(n));
+          sum = make_float2(factors(sum.x, pair(n).x), factors(sum.y, pair(n).y));
+        }
+      } else if (exists) {
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) *reinterpret_cast<float2*>(out + at.column(n)) = pair(n);
+      }
+      __syncwarp();  // what one lane has written four may read
+    }
+  }
+}
+
+// The requests of the step in shared memory.
+struct Plan {
+  Cut cut;
+  int units;
+  int first_row[kMostRequests], rows[kMostRequests], start[kMostRequests], slot[kMostRequests];
+
+  __device__ int keys(int r) const { return start[r] + rows[r]; }
+};
+
+__device__ inline int round_up_shift(int n, int shift) { return (n + (1 << shift) - 1) >> shift; }
+
+// By one warp.
+template <int kRows>
+__device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
+  constexpr int kEach = kMostRequests / 32;
+  const int lane = static_cast<int>(threadIdx.x), count = a.text.requests.count;
+  int keys[kEach], row_units[kEach], leaves = 0, groups = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int r = i * 32 + lane;
+    keys[i] = row_units[i] = 0;
+    if (r >= count) continue;
+    const int first = __ldcg(a.text.requests.first_row + r), next = __ldcg(a.text.requests.first_row + r + 1);
+    const int start = __ldcg(a.text.requests.start + r), slot = __ldcg(a.text.requests.slot + r);
+    plan.first_row[r] = first, plan.rows[r] = next - first, plan.start[r] = start, plan.slot[r] = slot;
+    if (next == first) continue;
+    keys[i] = start + next - first;
+    row_units[i] = ((next - first) * a.text.group + kRows - 1) / kRows * a.text.key_heads;
+    leaves += row_units[i] * round_up_shift(keys[i], kLeafShift);
+    groups += row_units[i] * round_up_shift(keys[i], kGroupShift);
+  }
+  leaves = __reduce_add_sync(~0u, leaves), groups = __reduce_add_sync(~0u, groups);
+  int shift = kWholeShift;
+  if (groups <= a.partials.capacity) shift = kGroupShift;
+  if (leaves <= a.partials.capacity && groups < a.enough) shift = kLeafShift;
+  int before = 0;
+#pragma unroll
+  for (int last = 0; last < 2; ++last) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int units = row_units[i] * (last ? 1 : round_up_shift(keys[i], shift) - 1);
+      int sum = units;  // of lanes up to this one
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const int below = __shfl_up_sync(~0u, sum, offset);
+        if (lane >= offset) sum += below;
+      }
+      const int r = i * 32 + lane;
+      if (r < count) plan.cut.first_unit[last * count + r] = before + sum - units;
+      before += __shfl_sync(~0u, sum, 31);
+    }
+  }
+  if (lane == 0) plan.cut.first_unit[2 * count] = plan.units = before, plan.cut.shift = shift;
+}
+
+// A leaf on the way through the units first, first + step, ...
+template <int kRows>
+struct Cursor {
+  int unit, step;
+  int span = 0, request = 0, g, first_row, leaf, last_leaf;
+  int pages[kLeaf / kPageUnit];  // of the leaf
+  bool entered;                  // the first of its unit
+
+  __device__ bool valid(const Plan& plan) const { return unit < plan.units; }
+  // Of tokens from before the step.
+  __device__ bool older(const Plan& plan) const { return (leaf + 1) * kLeaf <= plan.start[request]; }
+  __device__ bool ends_group() const { return leaf == last_leaf || (leaf + 1) % kGroupLeaves == 0; }
+
+  __device__ void find_pages(const TextAttention& a, const Plan& plan) {
+    const std::int32_t* const table = a.kv.pages(plan.slot[request]);
+    const int last_key = plan.keys(request) - 1;
+#pragma unroll
+    for (int i = 0; i < kLeaf / kPageUnit; ++i) {
+      pages[i] = table[min(leaf * kLeaf + i * kPageUnit, last_key) / a.kv.page_size];
+    }
+  }
+  __device__ void enter(const TextAttention& a, const Plan& plan) {
+    if (!valid(plan)) return;
+    const int count = a.requests.count, shift = plan.cut.shift;
+    while (unit >= plan.cut.first_unit[span + 1]) ++span;
+    request = span < count ? span : span - count;
+    const int row_blocks = (plan.rows[request] * a.group + kRows - 1) / kRows, keys = plan.keys(request);
+    const int rest = unit - plan.cut.first_unit[span];
+    g = rest % a.key_heads;
+    first_row = rest / a.key_heads % row_blocks * kRows;
+    const int piece = span < count ? rest / a.key_heads / row_blocks : (keys - 1) >> shift, first_key = piece << shift;
+    leaf = first_key / kLeaf;
+    last_leaf = (min(keys - first_key, 1 << shift) - 1 + first_key) / kLeaf;
+    entered = true;
+    find_pages(a, plan);
+  }
+  __device__ void advance(const TextAttention& a, const Plan& plan) {
+    entered = false;
+    if (leaf == last_leaf) {
+      unit += step;
+      enter(a, plan);
+    } else {
+      ++leaf;
+      find_pages(a, plan);
+    }
+  }
+};
+
+// For the kernel that merges.
+template <int kThreads>
+__device__ inline void leave_cut(const WindowAttention& a, const Plan& plan) {
+  for (int i = static_cast<int>(threadIdx.x); i < Cut::words(a.text.requests.count); i += kThreads) {
+    reinterpret_cast<int*>(a.partials.cut)[i] = reinterpret_cast<const int*>(&plan.cut)[i];
+  }
+}
+
+// --- by warpgroups ---------------------------------------------------------------------------------------------------
+
+// 64 rows of a unit are the M of wgmma, 128 columns of P V the N. Two warpgroups sum and a third copies. Heads of 256
+// take both for a unit, and each of them computes the whole of Q K^T, so that they never wait for each other; of
+// smaller heads each sums units of its own.
+constexpr int kWideRows = 64, kWideColumns = 128, kSummers = 256, kWideThreads = kSummers + 128;
+constexpr int kRing = 3;  // leaves of keys or values that are in use or on their way
+
+// What the summers have to know about a unit.
+struct Unit {
+  int index;  // -1: there is none any more
+  int leaf, last_leaf;
+  int first_row, rows;  // of its row block, of the request
+  int start;
+};
+
+// The keys that a row sees: `first` and so many more.
+struct Seen {
+  int first;
+  unsigned more;
+
+  // A row that does not exist sees all: nobody wants to know.
+  __device__ Seen(const TextAttention& a, const Unit& unit, int row) : first(0), more(~0u) {
+    row += unit.first_row;
+    if (row >= unit.rows) return;
+    const int index = unit.start + row / a.group, last = a.causal ? index : unit.start + unit.rows / a.group - 1;
+    first = first_key_seen(a.sliding_window, unit.start, index), more = last - first;
+  }
+  __device__ bool sees(int key) const { return static_cast<unsigned>(key - first) <= more; }
+};
+
+// Scores of 64 rows and a leaf, as wgmma has them: of rows lane / 4 and lane / 4 + 8 of a warp's 16 two keys in eight.
+using WideScores = float[kLeaf / 2];
+using WideWeights = std::uint32_t[kLeaf / 16][4];  // fragments
+using WideSums = Sums<kWideColumns, 1>;
+
+template <int kE>
+struct WideBlock {
+  static constexpr int kStreams = 2 * kWideColumns / kE;  // that take units
+  static constexpr int kStreamSummers = kSummers / kStreams, kStreamCopiers = (kWideThreads - kSummers) / kStreams;
+  static constexpr unsigned kKeyBox = kLeaf * kBoxRowBytes, kQueryBox = kWideRows * kBoxRowBytes;
+
+  struct Operands {
+    unsigned char leaves[kRing][kE / kBoxColumns * kKeyBox], queries[kE / kBoxColumns * kQueryBox];
+  };
+  struct Barriers {
+    std::uint64_t full[kRing], empty[kRing];  // a leaf has come; it has been read
+    std::uint64_t queries_full, queries_empty;
+  };
+
+  Operands operands[kStreams];  // first, at a multiple of 1024 bytes
+  Barriers barriers[kStreams];
+  Unit units[kStreams];
+  Plan plan;
+
+  __device__ void start_barriers() {
+    for (Barriers& b : barriers) {
+      for (int i = 0; i < kRing; ++i) {
+        init_barrier(shared_address(&b.full[i]), kStreamCopiers);
+        init_barrier(shared_address(&b.empty[i]), kStreamSummers / 32);
+      }
+      init_barrier(shared_address(&b.queries_full), kStreamCopiers + 1);
+      init_barrier(shared_address(&b.queries_empty), kStreamSummers / 32);
+    }
+    publish_barriers();
+  }
+
+  static __device__ void score(WideScores& s, std::uint64_t queries, std::uint64_t keys) {
+#pragma unroll
+    for (int i = 0; i < kLeaf / 2; ++i) s[i] = 0;
+    hold(s);
+    open_products();
+#pragma unroll
+    for (unsigned e = 0; e < kE / 16; ++e) {  // 32 bytes each, four to a box; descriptors count by 16
+      const unsigned box = e / 4, in_box = e % 4 * 2;
+      multiply_add<kLeaf>(s, queries + box * (kQueryBox / 16) + in_box, keys + box * (kKeyBox / 16) + in_box);
+    }
+    commit_products();
+    wait_for_products_but<0>();
+    hold(s);
+  }
+  // Each of the four lanes that hold a row has a sum for each quarter of the keys; lane i gets what row_sum gives for
+  // quarter i.
+  static __device__ float quarter_sum(const float (&x)[4]) {
+    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
+    float pair[2];  // of quarters odd and odd + 2
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float mine = odd ? x[2 * i + 1] : x[2 * i], other = odd ? x[2 * i] : x[2 * i + 1];
+      pair[i] = __fadd_rn(mine, __shfl_xor_sync(~0u, other, 1));
+    }
+    return __fadd_rn(high ? pair[1] : pair[0], __shfl_xor_sync(~0u, high ? pair[0] : pair[1], 2));
+  }
+  // Scores of the leaf that begins at key `begin` -> rounded weights, their sums and the maxima.
+  static __device__ void softmax(WideSums& sums, WideWeights& p, WideScores& s, const Place& at, const Seen (&seen)[2],
+                                 float scale, int begin) {
+    const bool whole = seen[0].sees(begin) && seen[0].sees(begin + kLeaf - 1) && seen[1].sees(begin) &&
+                       seen[1].sees(begin + kLeaf - 1);
+    if (__all_sync(~0u, whole)) {
+#pragma unroll
+      for (int i = 0; i < kLeaf / 2; ++i) s[i] = __fmul_rn(s[i], scale);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kLeaf / 2; ++i) {
+        const bool sees = seen[i / 2 % 2].sees(begin + at.column(i / 4) + i % 2);
+        s[i] = sees ? __fmul_rn(s[i], scale) : kMinusInfinity;
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float largest = kMinusInfinity;
+#pragma unroll
+      for (int n = 0; n < kLeaf / 8; ++n) {
+        largest = fmaxf(largest, fmaxf(s[4 * n + 2 * half], s[4 * n + 2 * half + 1]));
+      }
+      largest = row_max(largest);
+      const float base = reference_score(largest);
+      float quarters[4];
+#pragma unroll
+      for (int q = 0; q < 4; ++q) {
+        quarters[q] = 0;
+#pragma unroll
+        for (int n = q * (kLeaf / 32); n < (q + 1) * (kLeaf / 32); ++n) {
+          const float first = power_of_two(__fsub_rn(s[4 * n + 2 * half], base));
+          const float second = power_of_two(__fsub_rn(s[4 * n + 2 * half + 1], base));
+          quarters[q] = __fadd_rn(quarters[q], __fadd_rn(first, second));
+          p[n / 2][n % 2 * 2 + half] = pack(first, second);
+        }
+      }
+      sums.weights[0][half] = quarter_sum(quarters);
+      sums.max[0][half] = largest;
+    }
+  }
+  // P V
+  static __device__ void weighted_sum(WideSums& sums, WideWeights& p, std::uint64_t values) {
+    auto& out = reinterpret_cast<float(&)[kWideColumns / 2]>(sums.out);
+#pragma unroll
+    for (int i = 0; i < kWideColumns / 2; ++i) out[i] = 0;
+    hold(out);
+    open_products();
+#pragma unroll
+    for (int j = 0; j < kLeaf / 16; ++j) multiply_add_rows(out, p[j], values + j * (16 * kBoxRowBytes / 16));
+    commit_products();
+    wait_for_products_but<0>();
+    hold(out);
+#pragma unroll
+    for (int j = 0; j < kLeaf / 16; ++j) hold(p[j]);
+  }
+};
+
+// Brings the units of a stream: keys, queries, values of the first leaf, then keys and values of the others.
+template <int kE>
+__device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& block) {
+  using Block = WideBlock<kE>;
+  const TextAttention& text = a.text;
+  const Plan& plan = block.plan;
+  const int copier = static_cast<int>(threadIdx.x) - kSummers;
+  const int stream = copier / Block::kStreamCopiers, thread = copier % Block::kStreamCopiers;
+  auto& operands = block.operands[stream];
+  auto& barriers = block.barriers[stream];
+
+  // This thread has a piece of 16 bytes of rows first, first + 4, ...: at `even` and `odd`, every 1024 bytes.
+  constexpr int kPieces = kE / 8;
+  static_assert(Block::kStreamCopiers / kPieces == 4);
+  const int first = thread / kPieces, piece = thread % kPieces, column = piece * 8;
+  const bool exists = column < text.head_dim;
+  const unsigned even = first * kBoxRowBytes + place_of(first, piece % 8);
+  const unsigned odd = (first + 4) * kBoxRowBytes + place_of(first + 4, piece % 8);
+
+  Turn turn;
+  unsigned parity = 0;
+  const auto copy_leaf = [&](const Matrix<bfloat>& from, const Cursor<kWideRows>& c) {
+    wait_for(shared_address(&barriers.empty[turn.slot]), turn.parity ^ 1);  // never filled: counts as read
+    const unsigned to = shared_address(operands.leaves[turn.slot]) + piece / 8 * Block::kKeyBox;
+    const int keys = exists ? plan.keys(c.request) - c.leaf * kLeaf - first : 0;  // from this thread's first row on
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const bfloat* row = from.row(text.kv.row(c.pages[half], c.leaf * kLeaf + half * kPageUnit) + first) +
+                          c.g * text.head_dim + column;
+#pragma unroll
+      for (int i = 16 * half; i < 16 * half + 16; ++i, row += 4 * from.stride) {
+        copy_16(to + i / 2 * 1024 + (i % 2 == 0 ? even : odd), row, 4 * i < keys);
+      }
+    }
+    arrive_when_copied(shared_address(&barriers.full[turn.slot]));
+    turn.next(kRing);
+  };
+  const auto open_queries = [&] {
+    wait_for(shared_address(&barriers.queries_empty), parity ^ 1);
+    parity ^= 1;
+  };
+  const auto close_queries = [&](const Unit& unit) {
+    if (thread == 0) block.units[stream] = unit, arrive(shared_address(&barriers.queries_full));
+    arrive_when_copied(shared_address(&barriers.queries_full));
+  };
+  const auto copy_queries = [&](const Cursor<kWideRows>& c) {
+    open_queries();
+    const int rows = plan.rows[c.request] * text.group;
+    const unsigned to = shared_address(operands.queries) + piece / 8 * Block::kQueryBox;
+    int row = c.first_row + first, head = row % text.group, token = plan.first_row[c.request] + row / text.group;
+#pragma unroll 4
+    for (int i = 0; i < kWideRows / 4; ++i) {
+      const bool there = exists && row < rows;
+      const bfloat* const from = text.q.row(token) + (c.g * text.group + head) * text.head_dim + column;
+      copy_16(to + i / 2 * 1024 + (i % 2 == 0 ? even : odd), there ? from : text.q.data, there);
+      row += 4;
+      for (head += 4; head >= text.group; head -= text.group) ++token;
+    }
+    close_queries({c.unit, c.leaf, c.last_leaf, c.first_row, rows, plan.start[c.request]});
+  };
+
+  Cursor<kWideRows> c{.unit = static_cast<int>(blockIdx.x + gridDim.x * stream),
+                      .step = static_cast<int>(gridDim.x * Block::kStreams)};
+  c.enter(text, plan);
+  bool early = c.valid(plan) && c.older(plan);
+  if (!early) wait_for_predecessor();
+  for (; c.valid(plan); c.advance(text, plan)) {
+    copy_leaf(text.kv.k, c);
+    if (c.entered && !early) copy_queries(c);
+    copy_leaf(text.kv.v, c);
+    if (!early) continue;
+    wait_for_predecessor();
+    copy_queries(c);
+    early = false;
+  }
+  open_queries();
+  close_queries({.index = -1});
+}
+
+template <int kE>
+__device__ inline void sum_units(const WindowAttention& a, WideBlock<kE>& block) {
+  using Block = WideBlock<kE>;
+  const int thread = static_cast<int>(threadIdx.x), stream = thread / Block::kStreamSummers;
+  const Place at{thread % Block::kStreamSummers / 128, thread / 32 % 4 * 16, thread % 32};
+  auto& operands = block.operands[stream];
+  auto& barriers = block.barriers[stream];
+  const auto release = [&](std::uint64_t& barrier) {
+    __syncwarp();
+    if (at.lane == 0) arrive(shared_address(&barrier));
+  };
+  Turn turn;
+  const auto open_leaf = [&] {
+    wait_for(shared_address(&barriers.full[turn.slot]), turn.parity);
+    show_products();
+    return shared_address(operands.leaves[turn.slot]);
+  };
+  const auto close_leaf = [&] {
+    release(barriers.empty[turn.slot]);
+    turn.next(kRing);
+  };
+
+  wait_for_predecessor();
+  let_successor_start();
+  if (blockIdx.x == 0) leave_cut<kSummers>(a, block.plan);
+  const bool whole = block.plan.cut.shift == kWholeShift;
+  const std::uint64_t queries = operand_at(shared_address(operands.queries));
+  WideSums all;
+  all.clear();
+  for (unsigned parity = 0;; parity ^= 1) {
+    wait_for(shared_address(&barriers.queries_full), parity);
+    const Unit unit = block.units[stream];
+    if (unit.index < 0) break;
+    const Seen seen[2] = {{a.text, unit, at.row(0, 0)}, {a.text, unit, at.row(0, 1)}};
+    for (int leaf = unit.leaf; leaf <= unit.last_leaf; ++leaf) {
+      WideScores s;
+      Block::score(s, queries, operand_at(open_leaf()));
+      close_leaf();
+      if (leaf == unit.last_leaf) release(barriers.queries_empty);
+      WideSums sums;
+      WideWeights p;
+      Block::softmax(sums, p, s, at, seen, a.text.scale, leaf * kLeaf);
+      Block::weighted_sum(sums, p,
+                          operand_at(open_leaf() + at.column_warp * 2 * Block::kKeyBox, Block::kKeyBox));
+      close_leaf();
+      merge(all, sums);
+      if (leaf != unit.last_leaf && (leaf + 1) % kGroupLeaves != 0) continue;
+      store_partial<kE>(a.partials, unit.index, unit.rows - unit.first_row, all, at, at.lane % 4, at.column_warp == 0,
+                        whole && leaf >= kGroupLeaves);
+      all.clear();
+    }
+  }
+}
+
+template <int kE>
+__global__ void __launch_bounds__(kWideThreads, 1) wide_window_kernel(const __grid_constant__ WindowAttention a) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Block = WideBlock<kE>;
+  extern __shared__ __align__(1024) unsigned char wide_shared[];
+  static_assert(sizeof(Block) <= 227 * 1024 && sizeof(typename Block::Operands) % 1024 == 0);
+  Block& block = *reinterpret_cast<Block*>(wide_shared);
+  if (threadIdx.x < 32) make_plan<kWideRows>(block.plan, a);
+  if (threadIdx.x == kSummers) block.start_barriers();
+  __syncthreads();
+  if (threadIdx.x >= kSummers) {
+    leave_registers<72>();
+    copy_operands<kE>(a, block);
+  } else {
+    take_registers<216>();
+    sum_units<kE>(a, block);
+  }
+  __syncthreads();  // all copies have been waited for
+#endif
+}
+
+}  // namespace quire::cuda
