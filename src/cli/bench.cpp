@@ -42,6 +42,8 @@ struct BenchDrafter {
   Decoder::DraftModel model{config, checkpoint.weights};
 };
 
+constexpr std::string_view kMtp = "mtp";
+
 // A model with its decoder, ready for any of the measurements.
 struct Bench {
   Bench(const BenchArguments& a, const Backend& where)
@@ -51,8 +53,13 @@ struct Bench {
         stream(backend, &threads),
         weights(a.model.empty() ? ModelWeights(ModelWeights::Random{}, config, backend, stream)
                                 : ModelWeights(a.model, config, backend, stream)),
-        drafter(a.draft.empty() ? nullptr
-                                : std::make_unique<BenchDrafter>(a.draft, config.text, backend, stream)),
+        drafter(a.draft.empty() || a.draft == kMtp
+                    ? nullptr
+                    : std::make_unique<BenchDrafter>(a.draft, config.text, backend, stream)),
+        mtp(a.draft != kMtp ? nullptr
+            : a.model.empty()
+                ? std::make_unique<MtpCheckpoint>(ModelWeights::Random{1}, config.text, backend, stream)
+                : std::make_unique<MtpCheckpoint>(a.model, config.text, backend, stream)),
         switches(Switches::parse(a.switches)),
         window(a.window),
         accept(a.accept) {}
@@ -65,7 +72,9 @@ struct Bench {
   std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps) {
     auto d = std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
                                        Decoder::Limits{.slots = batch, .window = window},
-                                       Decoder::DraftSource{drafter ? &drafter->model : nullptr, false});
+                                       Decoder::DraftSource{.model = drafter ? &drafter->model : nullptr,
+                                                            .lookup = false,
+                                                            .mtp = mtp ? &mtp->weights : nullptr});
     d->assume_accepted(accept);
     const std::int64_t tokens = longest(context, steps);
     d->reserve(batch * (tokens + KvPool::kPageSize), tokens);
@@ -81,11 +90,14 @@ struct Bench {
   double least_bytes(int batch, std::int64_t context, const Decoder& d) const {
     double bytes = 0;
     const auto add = [&](const Weight& w) { bytes += static_cast<double>(w.out * w.in * size_of(w.format)); };
-    for (const TextLayerWeights& l : weights.text.layers) {
+    const auto add_layer = [&](const TextLayerWeights& l) {
       for (const Weight* w : {&l.gate_proj, &l.up_proj, &l.down_proj}) add(*w);
       for (const Weight* w :
            {&l.self_attn.q_proj, &l.self_attn.k_proj, &l.self_attn.v_proj, &l.self_attn.o_proj})
         add(*w);
+    };
+    for (const TextLayerWeights& l : weights.text.layers) {
+      add_layer(l);
       const LinearAttentionWeights& g = l.linear_attn;
       for (const Weight* w : {&g.in_proj_qkv, &g.in_proj_z, &g.in_proj_b, &g.in_proj_a, &g.out_proj}) add(*w);
     }
@@ -101,6 +113,8 @@ struct Bench {
         add(l.attention_conv.kernel_projection), add(l.mlp_conv.kernel_projection);
       }
     }
+    for (int draft = 1; mtp && draft < window; ++draft)
+      add(mtp->weights.fc), add_layer(mtp->weights.layer), add(weights.text.lm_head);
     const StateSlots::Shape states = state_shape(config.text, Format::bf16);
     return bytes + batch * (static_cast<double>(context) * static_cast<double>(d.token_bytes()) +
                             4.0 * static_cast<double>(states.layers * states.gdn.state_floats()));
@@ -112,6 +126,7 @@ struct Bench {
   OpenStream stream;
   ModelWeights weights;
   std::unique_ptr<BenchDrafter> drafter;
+  std::unique_ptr<MtpCheckpoint> mtp;
   Switches switches;
   int window, accept;
 };
@@ -461,9 +476,10 @@ int bench_command(int argc, char** argv) {
   app.add_option("--window", a.window,
                  "Rows of a sequence in one step (1; with --spec as many as blocks of the drafter have)")
       ->check(CLI::Range(1, 16));
-  app.add_option("--draft", a.draft,
-                 "A drafter's directory, or \"published\" or \"published-dflash2\": random weights, the "
-                 "dimensions of a published one")
+  app.add_option(
+         "--draft", a.draft,
+         "A drafter's directory; \"published\" or \"published-dflash2\": random weights, the "
+         "dimensions of a published one; \"mtp\": the model's own head, of a shape with random weights")
       ->type_name("DIR");
   app.add_option("--accept", a.accept, "Assume that so many tokens of each window count")
       ->check(CLI::Range(1, 16));

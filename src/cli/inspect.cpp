@@ -40,7 +40,7 @@ std::int64_t bytes_of(const Tensor& tensor) {
 std::string_view kind_of(std::string_view name) {
   static constexpr std::array<std::array<std::string_view, 2>, 7> kKinds = {{
       {"visual.", "vision encoder"},
-      {"mtp.", "multi-token prediction (not used)"},
+      {"mtp.", "multi-token prediction (--draft mtp)"},
       {"embed_tokens", "token embedding"},
       {"lm_head", "output head"},
       {".self_attn.", "full attention"},

@@ -9,6 +9,7 @@
 #include "engine/switches.h"
 #include "model/drafter.h"
 #include "model/mrope.h"
+#include "model/mtp.h"
 #include "model/text_model.h"
 
 namespace quire {
@@ -36,7 +37,8 @@ class Decoder {
   // Where the rows of a window after its first come from. No source changes a token.
   struct DraftSource {
     const DraftModel* model;  // a drafter, unless it is null
-    bool lookup;              // else: what the sequence has said before (ops/lookup); neither: drafts()
+    bool lookup;              // else: what the sequence has said before (ops/lookup)
+    const MtpWeights* mtp;    // else: the model's own head; none of the three: drafts()
   };
   // Of what a sequence has said, so much is looked through.
   static constexpr std::int32_t kHistory = 4096;
@@ -126,11 +128,11 @@ class Decoder {
   void step(std::span<const int> slots, int window = 1);
 
   // [slots, kMostWindow - 1] in the backend's memory: what the next step of a slot runs after its token.
-  // Masks when there is a draft model, which puts its drafts in their place.
+  // Masks when there is a draft model, which puts its drafts in their place, as the model's own head does.
   std::int32_t* drafts() const { return drafts_.as<std::int32_t>(); }
 
   // Whether every window has drafts; else a result says for which there are some.
-  bool has_drafter() const { return drafter_.has_value(); }
+  bool has_drafter() const { return drafter_.has_value() || mtp_.has_value(); }
 
   // From now on so many rows of every window count, whatever is drawn: for measuring.
   void assume_accepted(int rows) { assumed_ = rows; }
@@ -168,6 +170,7 @@ class Decoder {
   Pending& next_result();
   std::vector<std::span<std::byte>> regions(int slot) const;
   void publish(std::size_t rows, std::size_t requests, bool usual);
+  void extend_mtp(const Step& step, const Prompt& prompt, std::size_t end);
   void note_prompt(int slot, std::span<const std::int32_t> tokens);
   void run_window(const StepArrays::Window& window);
 
@@ -180,7 +183,9 @@ class Decoder {
   TextModel text_;
   KvPool::Shape kv_shape_;  // of a page
   std::optional<Drafter> drafter_;
+  std::optional<MtpHead> mtp_;
   StepArrays arrays_;
+  std::optional<StepArrays> one_row_;  // of each request, for mtp_
   StateSlots states_;
   std::optional<KvPool> kv_;
   std::vector<KeptPrefix> prefixes_;
