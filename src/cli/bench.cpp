@@ -3,6 +3,7 @@
 #include "cli/bench.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -18,6 +19,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
+#include "engine/window_policy.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/config.h"
@@ -68,14 +70,16 @@ struct Bench {
     return context + std::int64_t{steps + 1} * kMostWindow;
   }
 
-  // A decoder with `batch` sequences of `context` tokens.
-  std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps) {
-    auto d = std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
-                                       Decoder::Limits{.slots = batch, .window = window},
-                                       Decoder::DraftSource{.model = drafter ? &drafter->model : nullptr,
-                                                            .lookup = false,
-                                                            .mtp = mtp ? &mtp->weights : nullptr});
-    d->assume_accepted(accept);
+  // A decoder with `batch` sequences of `context` tokens; `plain`: without drafts.
+  std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps,
+                                   bool plain = false) {
+    auto d =
+        std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
+                                  Decoder::Limits{.slots = batch, .window = plain ? 1 : window},
+                                  Decoder::DraftSource{.model = drafter && !plain ? &drafter->model : nullptr,
+                                                       .lookup = false,
+                                                       .mtp = mtp && !plain ? &mtp->weights : nullptr});
+    d->assume_accepted(plain ? 0 : accept);
     const std::int64_t tokens = longest(context, steps);
     d->reserve(batch * (tokens + KvPool::kPageSize), tokens);
     for (int slot = 0; slot < batch; ++slot) {
@@ -303,6 +307,113 @@ HostShare measure_host(Bench& bench, int batch, std::int64_t context, int steps,
   return {median(seconds), counts};
 }
 
+// --- what the window policy gives ------------------------------------------------------------------------
+
+// Seconds of so many steps of a decoder that is asked for them as the engine does, one ahead of what is
+// looked at. `choose` gives a step's window; `look` sees it and its result.
+template <typename Choose, typename Look>
+double run_steps(Decoder& d, int batch, int steps, Choose choose, Look look) {
+  std::vector<int> slots(static_cast<std::size_t>(batch)), windows;
+  std::iota(slots.begin(), slots.end(), 0);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i <= steps; ++i) {
+    if (i < steps) {
+      windows.push_back(choose());
+      d.step(slots, windows.back());
+    }
+    if (i > 0) look(windows[static_cast<std::size_t>(i - 1)], d.take());
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Tokens a second of plain decoding without a drafter, and with one whose drafts are right up to `accept`
+// tokens of a window, in windows that the policy chooses. It knows nothing in the beginning; kernels are
+// loaded and graphs recorded before.
+struct PolicySpeed {
+  double plain = 0, policy = 0;
+  std::map<int, int> windows;  // steps of each
+  double ratio() const { return policy / plain; }
+};
+
+double plain_speed(Bench& bench, int batch, std::int64_t context, int steps) {
+  constexpr int kWarmUp = 5;
+  const auto d = bench.decoder(bench.backend, batch, context, kWarmUp + steps, true);
+  const auto one = [] { return 1; };
+  const auto nothing = [](int, const Decoder::Result&) {};
+  run_steps(*d, batch, kWarmUp, one, nothing);
+  return batch * steps / run_steps(*d, batch, steps, one, nothing);
+}
+
+PolicySpeed measure_policy(Bench& bench, int batch, std::int64_t context, int steps, int accept,
+                           double plain) {
+  constexpr int kWarmUp = 3;  // steps of each window: loaded, recorded, run
+  bench.accept = accept;
+  const auto d = bench.decoder(bench.backend, batch, context, 5 * kWarmUp + steps, false);
+  for (int window = 1; window <= bench.window; ++window)
+    if (window == bench.window || std::has_single_bit(static_cast<unsigned>(window)))
+      run_steps(
+          *d, batch, kWarmUp, [&] { return window; }, [](int, const Decoder::Result&) {});
+  WindowPolicy policy(bench.window);
+  std::vector<Acceptance> sequences(static_cast<std::size_t>(batch));
+  std::vector<const Acceptance*> all;
+  for (const Acceptance& a : sequences) all.push_back(&a);
+  PolicySpeed speed;
+  speed.plain = plain;
+  double tokens = 0;
+  const double seconds = run_steps(
+      *d, batch, steps, [&] { return policy.choose(Decoder::bucket(batch), all); },
+      [&](int window, const Decoder::Result& result) {
+        ++speed.windows[window];
+        policy.took(Decoder::bucket(batch), window, result.seconds);
+        for (std::size_t i = 0; i < sequences.size(); ++i) {
+          tokens += result.counts[i];
+          if (window > 1) policy.gave(window, result.counts[i], sequences[i]);
+        }
+      });
+  speed.policy = tokens / seconds;
+  return speed;
+}
+
+// A line for each context, batch and acceptance.
+Json policy_table(const BenchArguments& a, Bench& bench) {
+  fmt::print(
+      "windows of up to {} as the policy chooses; acceptance assumed, not measured\n{:>6} {:>8} {:>7} "
+      "{:>12} {:>12} {:>7}  {}\n",
+      bench.window, "batch", "context", "accept", "plain tok/s", "policy tok/s", "times",
+      "steps of each window");
+  Json rows = Json::array();
+  double worst = 1e9;
+  for (const std::int64_t context : a.contexts) {
+    for (const int batch : a.batches) {
+      const double plain = plain_speed(bench, batch, context, a.steps);
+      for (int accept = 1; accept <= bench.window; ++accept) {
+        if (a.accept > 0 && accept != a.accept) continue;
+        const PolicySpeed s = measure_policy(bench, batch, context, a.steps, accept, plain);
+        std::string windows;
+        Json counts = Json::object();
+        for (const auto& [window, steps] : s.windows) {
+          windows += fmt::format("{}{}: {}", windows.empty() ? "" : ", ", window, steps);
+          counts[std::to_string(window)] = steps;
+        }
+        fmt::print("{:>6} {:>8} {:>7} {:>12.0f} {:>12.0f} {:>7.3f}  {}\n", batch, context, accept, s.plain,
+                   s.policy, s.ratio(), windows);
+        std::fflush(stdout);
+        worst = std::min(worst, s.ratio());
+        rows.push_back({{"batch", batch},
+                        {"context", context},
+                        {"draft", a.draft},
+                        {"assumed_tokens_a_step", accept},
+                        {"plain_tokens_per_second", s.plain},
+                        {"policy_tokens_per_second", s.policy},
+                        {"ratio", s.ratio()},
+                        {"steps_of_each_window", counts}});
+      }
+    }
+  }
+  fmt::print("the least: {:.3f} times plain decoding\n", worst);
+  return rows;
+}
+
 // --- another engine's figures ----------------------------------------------------------------------------
 
 // Rows of a rival (bench/rivals/), by batch and context: JSON lines with "shape", "batch", "context" and what
@@ -414,7 +525,10 @@ int run(const BenchArguments& a) {
              a.window == 1     ? ""
              : a.draft.empty() ? " (verification alone: no drafter runs)"
                                : fmt::format(", drafts of {}", a.draft));
-  const Json rows = a.metadata ? metadata_table(a, bench) : step_table(a, bench, bandwidth);
+  if (a.policy && bench.drafter) bench.window = std::min(bench.window, bench.drafter->config.block_size);
+  const Json rows = a.policy     ? policy_table(a, bench)
+                    : a.metadata ? metadata_table(a, bench)
+                                 : step_table(a, bench, bandwidth);
   if (!a.json.empty()) {
     const Json result = {{"what", name},
                          {"device", device_name(backend)},
@@ -501,6 +615,10 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--explain", a.explain, "Say for each step where its time goes");
   app.add_flag("--metadata", a.metadata,
                "Say instead what a step costs the host: time until it is asked for, launches, copies, waits");
+  app.add_flag(
+      "--policy", a.policy,
+      "Measure instead the window policy against plain decoding, for every acceptance up to --window\n"
+      "or for --accept: tokens a second of --steps steps each, with --draft");
   add_page_options(app, a);
   app.footer(
       "limit%: the time that the least bytes of a step (weights, keys and values, states) take at the read "
@@ -510,6 +628,9 @@ int bench_command(int argc, char** argv) {
       "what they hold.");
   if (const auto code = read_arguments(app, argc, argv)) return *code;
   if (a.speculation) return bench_speculation(a);
+  if (a.policy && (a.draft.empty() || a.window == 1))
+    fail(ErrorCode::invalid_input, "bench --policy: give --draft, and no --window of 1");
+  if (a.policy && a.window == 0) a.window = a.draft == kMtp ? 4 : kMostWindow;
   a.window = std::max(a.window, 1);
   return run(a);
 }

@@ -70,6 +70,7 @@ class Decoder {
   // gone. Throws Error{out_of_memory}.
   void reserve(std::int64_t tokens, std::int64_t longest);
   std::int64_t reserved() const { return kv_ ? std::int64_t{kv_->shape().pages} * KvPool::kPageSize : 0; }
+  const StateSlots::Shape& states() const { return states_.shape(); }
   // Bytes that a slot takes, whatever its sequence's length.
   static std::size_t slot_bytes(const TextConfig& config, Format format, const Switches& switches);
   // Bytes of keys and values a token, and of everything else that a decoder holds.

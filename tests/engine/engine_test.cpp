@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "drafter_directory.h"
 #include "engine/golden.h"
+#include "model/text_model.h"
 #include "model_directory.h"
 #include "mtp_directory.h"
 #include "quire/quire.h"
@@ -72,6 +73,20 @@ TEST(EngineReading, ReadsGoldenPagesInF32AsTransformersDoes) {
                                         .max_tokens = static_cast<int>(expected.size()),
                                         .on_text = {}});
     EXPECT_EQ(result.tokens, expected) << c.name;
+  }
+}
+
+// Windows need records and inputs beside the states: half as much again in the published 4B and 9B.
+TEST_F(EngineTest, SaysWhatARequestTakes) {
+  EXPECT_THAT(
+      engine.device_text(),
+      testing::ContainsRegex("; a request 0\\.[0-9] MiB of state \\([0-9.]+ times the bare states\\) and "
+                             "[0-9.]+ KiB a token; drafts: ngram"));
+  for (const char* shape : {"qwen3.5-4b", "qwen3.5-9b"}) {
+    const StateSlots::Shape states = state_shape(published_shape(shape).text, Format::bf16);
+    EXPECT_NEAR(static_cast<double>(states.slot_bytes()), 77e6, 1e6);
+    EXPECT_NEAR(static_cast<double>(states.slot_bytes()) / static_cast<double>(states.bare_bytes()), 1.54,
+                0.005);
   }
 }
 
