@@ -63,8 +63,9 @@ struct Options {
   double gpu_memory = 0;  // GiB of the GPU that may be used in all; 0: nine tenths of what is free
   int requests = 0;       // at a time, further ones wait: at most 64; 0: 32 on a GPU, 4 on a CPU
   // Where drafts of tokens come from; they change no text. "none"; "ngram": from what the page has said
-  // before; the directory of a DFlash or DFlash2 drafter; "auto": the drafter beside the model, in
-  // MODEL-dflash2 or MODEL-dflash, else "ngram".
+  // before; "mtp": of the multi-token-prediction head in the model's own checkpoint; the directory of a
+  // DFlash or DFlash2 drafter; "auto": the drafter beside the model, in MODEL-dflash2 or MODEL-dflash, else
+  // on a GPU "mtp" when the model has such a head, else "ngram".
   std::string draft = "auto";
   std::string switches{};  // optimizations by name, to measure them: "graphs=off" (engine/switches.h)
   // Called while weights are copied to a GPU, with bytes.

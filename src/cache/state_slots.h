@@ -21,6 +21,10 @@ class StateSlots {
     int slots = 0;
 
     std::size_t slot_bytes() const;  // of one slot in all layers
+    // Of its states alone, without what windows need.
+    std::size_t bare_bytes() const {
+      return static_cast<std::size_t>(layers * gdn.state_floats()) * sizeof(float);
+    }
   };
 
   // Throws Error{out_of_memory}.

@@ -3,6 +3,7 @@
 #include "cli/bench.h"
 
 #include <algorithm>
+#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -18,6 +19,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
+#include "engine/window_policy.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/config.h"
@@ -42,6 +44,8 @@ struct BenchDrafter {
   Decoder::DraftModel model{config, checkpoint.weights};
 };
 
+constexpr std::string_view kMtp = "mtp";
+
 // A model with its decoder, ready for any of the measurements.
 struct Bench {
   Bench(const BenchArguments& a, const Backend& where)
@@ -51,8 +55,13 @@ struct Bench {
         stream(backend, &threads),
         weights(a.model.empty() ? ModelWeights(ModelWeights::Random{}, config, backend, stream)
                                 : ModelWeights(a.model, config, backend, stream)),
-        drafter(a.draft.empty() ? nullptr
-                                : std::make_unique<BenchDrafter>(a.draft, config.text, backend, stream)),
+        drafter(a.draft.empty() || a.draft == kMtp
+                    ? nullptr
+                    : std::make_unique<BenchDrafter>(a.draft, config.text, backend, stream)),
+        mtp(a.draft != kMtp ? nullptr
+            : a.model.empty()
+                ? std::make_unique<MtpCheckpoint>(ModelWeights::Random{1}, config.text, backend, stream)
+                : std::make_unique<MtpCheckpoint>(a.model, config.text, backend, stream)),
         switches(Switches::parse(a.switches)),
         window(a.window),
         accept(a.accept) {}
@@ -61,12 +70,16 @@ struct Bench {
     return context + std::int64_t{steps + 1} * kMostWindow;
   }
 
-  // A decoder with `batch` sequences of `context` tokens.
-  std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps) {
-    auto d = std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
-                                       Decoder::Limits{.slots = batch, .window = window},
-                                       Decoder::DraftSource{drafter ? &drafter->model : nullptr, false});
-    d->assume_accepted(accept);
+  // A decoder with `batch` sequences of `context` tokens; `plain`: without drafts.
+  std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps,
+                                   bool plain = false) {
+    auto d =
+        std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
+                                  Decoder::Limits{.slots = batch, .window = plain ? 1 : window},
+                                  Decoder::DraftSource{.model = drafter && !plain ? &drafter->model : nullptr,
+                                                       .lookup = false,
+                                                       .mtp = mtp && !plain ? &mtp->weights : nullptr});
+    d->assume_accepted(plain ? 0 : accept);
     const std::int64_t tokens = longest(context, steps);
     d->reserve(batch * (tokens + KvPool::kPageSize), tokens);
     for (int slot = 0; slot < batch; ++slot) {
@@ -81,11 +94,14 @@ struct Bench {
   double least_bytes(int batch, std::int64_t context, const Decoder& d) const {
     double bytes = 0;
     const auto add = [&](const Weight& w) { bytes += static_cast<double>(w.out * w.in * size_of(w.format)); };
-    for (const TextLayerWeights& l : weights.text.layers) {
+    const auto add_layer = [&](const TextLayerWeights& l) {
       for (const Weight* w : {&l.gate_proj, &l.up_proj, &l.down_proj}) add(*w);
       for (const Weight* w :
            {&l.self_attn.q_proj, &l.self_attn.k_proj, &l.self_attn.v_proj, &l.self_attn.o_proj})
         add(*w);
+    };
+    for (const TextLayerWeights& l : weights.text.layers) {
+      add_layer(l);
       const LinearAttentionWeights& g = l.linear_attn;
       for (const Weight* w : {&g.in_proj_qkv, &g.in_proj_z, &g.in_proj_b, &g.in_proj_a, &g.out_proj}) add(*w);
     }
@@ -101,6 +117,8 @@ struct Bench {
         add(l.attention_conv.kernel_projection), add(l.mlp_conv.kernel_projection);
       }
     }
+    for (int draft = 1; mtp && draft < window; ++draft)
+      add(mtp->weights.fc), add_layer(mtp->weights.layer), add(weights.text.lm_head);
     const StateSlots::Shape states = state_shape(config.text, Format::bf16);
     return bytes + batch * (static_cast<double>(context) * static_cast<double>(d.token_bytes()) +
                             4.0 * static_cast<double>(states.layers * states.gdn.state_floats()));
@@ -112,6 +130,7 @@ struct Bench {
   OpenStream stream;
   ModelWeights weights;
   std::unique_ptr<BenchDrafter> drafter;
+  std::unique_ptr<MtpCheckpoint> mtp;
   Switches switches;
   int window, accept;
 };
@@ -288,6 +307,113 @@ HostShare measure_host(Bench& bench, int batch, std::int64_t context, int steps,
   return {median(seconds), counts};
 }
 
+// --- what the window policy gives ------------------------------------------------------------------------
+
+// Seconds of so many steps of a decoder that is asked for them as the engine does, one ahead of what is
+// looked at. `choose` gives a step's window; `look` sees it and its result.
+template <typename Choose, typename Look>
+double run_steps(Decoder& d, int batch, int steps, Choose choose, Look look) {
+  std::vector<int> slots(static_cast<std::size_t>(batch)), windows;
+  std::iota(slots.begin(), slots.end(), 0);
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i <= steps; ++i) {
+    if (i < steps) {
+      windows.push_back(choose());
+      d.step(slots, windows.back());
+    }
+    if (i > 0) look(windows[static_cast<std::size_t>(i - 1)], d.take());
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// Tokens a second of plain decoding without a drafter, and with one whose drafts are right up to `accept`
+// tokens of a window, in windows that the policy chooses. It knows nothing in the beginning; kernels are
+// loaded and graphs recorded before.
+struct PolicySpeed {
+  double plain = 0, policy = 0;
+  std::map<int, int> windows;  // steps of each
+  double ratio() const { return policy / plain; }
+};
+
+double plain_speed(Bench& bench, int batch, std::int64_t context, int steps) {
+  constexpr int kWarmUp = 5;
+  const auto d = bench.decoder(bench.backend, batch, context, kWarmUp + steps, true);
+  const auto one = [] { return 1; };
+  const auto nothing = [](int, const Decoder::Result&) {};
+  run_steps(*d, batch, kWarmUp, one, nothing);
+  return batch * steps / run_steps(*d, batch, steps, one, nothing);
+}
+
+PolicySpeed measure_policy(Bench& bench, int batch, std::int64_t context, int steps, int accept,
+                           double plain) {
+  constexpr int kWarmUp = 3;  // steps of each window: loaded, recorded, run
+  bench.accept = accept;
+  const auto d = bench.decoder(bench.backend, batch, context, 5 * kWarmUp + steps, false);
+  for (int window = 1; window <= bench.window; ++window)
+    if (window == bench.window || std::has_single_bit(static_cast<unsigned>(window)))
+      run_steps(
+          *d, batch, kWarmUp, [&] { return window; }, [](int, const Decoder::Result&) {});
+  WindowPolicy policy(bench.window);
+  std::vector<Acceptance> sequences(static_cast<std::size_t>(batch));
+  std::vector<const Acceptance*> all;
+  for (const Acceptance& a : sequences) all.push_back(&a);
+  PolicySpeed speed;
+  speed.plain = plain;
+  double tokens = 0;
+  const double seconds = run_steps(
+      *d, batch, steps, [&] { return policy.choose(Decoder::bucket(batch), all); },
+      [&](int window, const Decoder::Result& result) {
+        ++speed.windows[window];
+        policy.took(Decoder::bucket(batch), window, result.seconds);
+        for (std::size_t i = 0; i < sequences.size(); ++i) {
+          tokens += result.counts[i];
+          if (window > 1) policy.gave(window, result.counts[i], sequences[i]);
+        }
+      });
+  speed.policy = tokens / seconds;
+  return speed;
+}
+
+// A line for each context, batch and acceptance.
+Json policy_table(const BenchArguments& a, Bench& bench) {
+  fmt::print(
+      "windows of up to {} as the policy chooses; acceptance assumed, not measured\n{:>6} {:>8} {:>7} "
+      "{:>12} {:>12} {:>7}  {}\n",
+      bench.window, "batch", "context", "accept", "plain tok/s", "policy tok/s", "times",
+      "steps of each window");
+  Json rows = Json::array();
+  double worst = 1e9;
+  for (const std::int64_t context : a.contexts) {
+    for (const int batch : a.batches) {
+      const double plain = plain_speed(bench, batch, context, a.steps);
+      for (int accept = 1; accept <= bench.window; ++accept) {
+        if (a.accept > 0 && accept != a.accept) continue;
+        const PolicySpeed s = measure_policy(bench, batch, context, a.steps, accept, plain);
+        std::string windows;
+        Json counts = Json::object();
+        for (const auto& [window, steps] : s.windows) {
+          windows += fmt::format("{}{}: {}", windows.empty() ? "" : ", ", window, steps);
+          counts[std::to_string(window)] = steps;
+        }
+        fmt::print("{:>6} {:>8} {:>7} {:>12.0f} {:>12.0f} {:>7.3f}  {}\n", batch, context, accept, s.plain,
+                   s.policy, s.ratio(), windows);
+        std::fflush(stdout);
+        worst = std::min(worst, s.ratio());
+        rows.push_back({{"batch", batch},
+                        {"context", context},
+                        {"draft", a.draft},
+                        {"assumed_tokens_a_step", accept},
+                        {"plain_tokens_per_second", s.plain},
+                        {"policy_tokens_per_second", s.policy},
+                        {"ratio", s.ratio()},
+                        {"steps_of_each_window", counts}});
+      }
+    }
+  }
+  fmt::print("the least: {:.3f} times plain decoding\n", worst);
+  return rows;
+}
+
 // --- another engine's figures ----------------------------------------------------------------------------
 
 // Rows of a rival (bench/rivals/), by batch and context: JSON lines with "shape", "batch", "context" and what
@@ -399,7 +525,10 @@ int run(const BenchArguments& a) {
              a.window == 1     ? ""
              : a.draft.empty() ? " (verification alone: no drafter runs)"
                                : fmt::format(", drafts of {}", a.draft));
-  const Json rows = a.metadata ? metadata_table(a, bench) : step_table(a, bench, bandwidth);
+  if (a.policy && bench.drafter) bench.window = std::min(bench.window, bench.drafter->config.block_size);
+  const Json rows = a.policy     ? policy_table(a, bench)
+                    : a.metadata ? metadata_table(a, bench)
+                                 : step_table(a, bench, bandwidth);
   if (!a.json.empty()) {
     const Json result = {{"what", name},
                          {"device", device_name(backend)},
@@ -461,9 +590,10 @@ int bench_command(int argc, char** argv) {
   app.add_option("--window", a.window,
                  "Rows of a sequence in one step (1; with --spec as many as blocks of the drafter have)")
       ->check(CLI::Range(1, 16));
-  app.add_option("--draft", a.draft,
-                 "A drafter's directory, or \"published\" or \"published-dflash2\": random weights, the "
-                 "dimensions of a published one")
+  app.add_option(
+         "--draft", a.draft,
+         "A drafter's directory; \"published\" or \"published-dflash2\": random weights, the "
+         "dimensions of a published one; \"mtp\": the model's own head, of a shape with random weights")
       ->type_name("DIR");
   app.add_option("--accept", a.accept, "Assume that so many tokens of each window count")
       ->check(CLI::Range(1, 16));
@@ -485,6 +615,10 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--explain", a.explain, "Say for each step where its time goes");
   app.add_flag("--metadata", a.metadata,
                "Say instead what a step costs the host: time until it is asked for, launches, copies, waits");
+  app.add_flag(
+      "--policy", a.policy,
+      "Measure instead the window policy against plain decoding, for every acceptance up to --window\n"
+      "or for --accept: tokens a second of --steps steps each, with --draft");
   add_page_options(app, a);
   app.footer(
       "limit%: the time that the least bytes of a step (weights, keys and values, states) take at the read "
@@ -494,6 +628,9 @@ int bench_command(int argc, char** argv) {
       "what they hold.");
   if (const auto code = read_arguments(app, argc, argv)) return *code;
   if (a.speculation) return bench_speculation(a);
+  if (a.policy && (a.draft.empty() || a.window == 1))
+    fail(ErrorCode::invalid_input, "bench --policy: give --draft, and no --window of 1");
+  if (a.policy && a.window == 0) a.window = a.draft == kMtp ? 4 : kMostWindow;
   a.window = std::max(a.window, 1);
   return run(a);
 }

@@ -17,7 +17,7 @@ struct BenchArguments {
   int accept = 0;
   int steps = 50;
   int threads = 0;
-  bool explain = false, metadata = false;
+  bool explain = false, metadata = false, policy = false;
 
   // Of --spec.
   bool speculation = false;

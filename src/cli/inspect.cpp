@@ -40,7 +40,7 @@ std::int64_t bytes_of(const Tensor& tensor) {
 std::string_view kind_of(std::string_view name) {
   static constexpr std::array<std::array<std::string_view, 2>, 7> kKinds = {{
       {"visual.", "vision encoder"},
-      {"mtp.", "multi-token prediction (not used)"},
+      {"mtp.", "multi-token prediction (--draft mtp)"},
       {"embed_tokens", "token embedding"},
       {"lm_head", "output head"},
       {".self_attn.", "full attention"},
@@ -110,11 +110,11 @@ void print_request_memory(const TextConfig& t, const PreprocessConfig& p) {
       kv_shape(t, Format::bf16).page_bytes() / static_cast<std::size_t>(KvPool::kPageSize);
   const StateSlots::Shape states = state_shape(t, Format::bf16);
   const double state = static_cast<double>(states.slot_bytes());
-  const double bare = 4.0 * static_cast<double>(states.layers * states.gdn.state_floats());
   const std::int64_t side = std::int64_t{p.patch_size} * p.merge_size;
   print_line("a request",
              fmt::format("{} of keys and values a token, {} of state ({:.2f} times the bare states)",
-                         size_text(static_cast<double>(per_token)), size_text(state), state / bare));
+                         size_text(static_cast<double>(per_token)), size_text(state),
+                         state / static_cast<double>(states.bare_bytes())));
   print_line("a page", fmt::format("{} to {} pixels: at most {} image tokens", with_commas(p.min_pixels),
                                    with_commas(p.max_pixels), with_commas(p.max_pixels / (side * side))));
 }

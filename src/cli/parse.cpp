@@ -112,11 +112,14 @@ void add_options(CLI::App& app, ParseArguments& a) {
       ->check(CLI::IsMember({"bf16", "f32"}))
       ->capture_default_str()
       ->type_name("T");
-  app.add_option(
-         "--draft", a.draft,
-         "Drafts of tokens, faster and the same text: none; ngram: from what the page has said before; the\n"
-         "directory of a DFlash or DFlash2 drafter; auto: the drafter beside the model (MODEL-dflash2 or\n"
-         "MODEL-dflash), else ngram")
+  app.add_option("--draft", a.draft,
+                 "Drafts of tokens, faster and the same text: none; ngram: from what the page has said "
+                 "before; mtp: of\n"
+                 "the model's own multi-token-prediction head; the directory of a DFlash or DFlash2 drafter; "
+                 "auto: the\n"
+                 "drafter beside the model (MODEL-dflash2 or MODEL-dflash), else on a GPU mtp when the model "
+                 "has such a\n"
+                 "head, else ngram")
       ->capture_default_str()
       ->type_name("DRAFT");
   app.add_option("--switch", a.switches, "Optimizations by name, to measure them: graphs=off, ...")

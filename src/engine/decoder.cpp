@@ -12,11 +12,14 @@ namespace {
 // Steps are recorded for these numbers of requests; others take the next larger one.
 constexpr std::array kBuckets = {1, 2, 4, 8, 12, 16, 24, 32, 48, Decoder::kMostRequests};
 
-KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftModel* model) {
+KvPool::Shape kv_of(const TextConfig& config, Format format, const Decoder::DraftSource& source) {
   KvPool::Shape shape = kv_shape(config, format);
-  if (model) {
+  if (const Decoder::DraftModel* model = source.model) {
     shape.draft_layers = static_cast<int>(model->config.layers.size());
     shape.draft_cols = model->config.kv_cols();
+  } else if (source.mtp) {
+    shape.draft_layers = 1;
+    shape.draft_cols = shape.cols;
   }
   return shape;
 }
@@ -52,8 +55,9 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       text_(config, weights, backend, format,
             {.prompt_rows = kPrefillChunk,
              .window_rows = std::int64_t{bucket(limits.slots)} * limits.window,
-             .taps = source.model ? source.model->config.taps : std::vector<int>()}),
-      kv_shape_(kv_of(config, format, source.model)),
+             .taps = source.model ? source.model->config.taps : std::vector<int>(),
+             .outputs = source.mtp != nullptr}),
+      kv_shape_(kv_of(config, format, source)),
       arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket(limits.slots)} * limits.window),
               bucket(limits.slots)),
       states_(backend, stream, states_of(config, format, switches, limits.slots)),
@@ -69,13 +73,21 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       asked_(static_cast<std::size_t>(limits.slots)),
       uploader_(backend) {
   QUIRE_CHECK(limits.window >= 1 && limits.window <= kMostWindow, "windows of {} rows", limits.window);
+  QUIRE_CHECK((source.model != nullptr) + source.lookup + (source.mtp != nullptr) <= 1,
+              "drafts of more than one source");
+  const std::int64_t rows = std::max(kPrefillChunk, std::int64_t{bucket(limits.slots)} * limits.window);
+  if (source.mtp) {
+    const int requests = bucket(limits.slots);
+    one_row_.emplace(backend, requests, requests);
+    mtp_.emplace(config, *source.mtp, weights, backend, stream, format,
+                 MtpHead::Limits{.rows = rows, .requests = requests, .slots = limits.slots});
+  }
   if (const DraftModel* model = source.model) {
-    QUIRE_CHECK(!source.lookup, "a draft model, and lookup");
     QUIRE_CHECK(limits.window <= model->config.block_size, "windows of {} rows, blocks of {}", limits.window,
                 model->config.block_size);
-    const std::int64_t rows = std::int64_t{bucket(limits.slots)} * limits.window;
     drafter_.emplace(model->config, model->weights, weights, backend, format,
-                     Drafter::Limits{.context_rows = std::max(kPrefillChunk, rows), .block_rows = rows});
+                     Drafter::Limits{.context_rows = rows,
+                                     .block_rows = std::int64_t{bucket(limits.slots)} * limits.window});
   }
   std::size_t kept_bytes = static_cast<std::size_t>(kPrefillChunk * config.hidden_size * size_of(format));
   for (const std::span<std::byte> region : states_.prompt_regions(0)) kept_bytes += region.size();
@@ -103,7 +115,8 @@ std::size_t Decoder::token_bytes() const {
 }
 
 std::size_t Decoder::fixed_bytes() const {
-  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) + history_.size() +
+  return text_.activation_bytes() + (drafter_ ? drafter_->activation_bytes() : 0) +
+         (mtp_ ? mtp_->activation_bytes() : 0) + history_.size() +
          static_cast<std::size_t>(limits_.slots) * slot_bytes(config_, format_, switches_) +
          (prefixes_.empty() ? 0 : prefixes_.size() * prefixes_.front().memory.size());
 }
@@ -152,6 +165,7 @@ std::vector<std::span<std::byte>> Decoder::regions(int slot) const {
     add(history_.as<std::int32_t>(), kHistory);
     add(drafts(), kMostWindow - 1);
   }
+  if (mtp_) regions.push_back(mtp_->last(slot));
   return regions;
 }
 
@@ -224,6 +238,7 @@ std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t b
       prompt.features.slice_rows(features_used, static_cast<std::int64_t>(image_rows.size())), image_rows);
   const Rows logits = text_.forward(stream_, step);
   if (drafter_) drafter_->extend(stream_, step, text_.features());
+  if (mtp_) extend_mtp(step, prompt, end);
   if (end == tokens.size()) {
     if (has_penalties(asked_[static_cast<std::size_t>(slot)])) note_prompt(slot, tokens);
     states_.end_prompt(stream_, slot, static_cast<std::int32_t>(tokens.size()), positions.delta);
@@ -232,6 +247,23 @@ std::size_t Decoder::prefill_chunk(int slot, const Prompt& prompt, std::size_t b
     publish(1, 1, false);
   }
   return end;
+}
+
+// The last token of a chunk, which ends at `end`, meets the first of the next.
+void Decoder::extend_mtp(const Step& step, const Prompt& prompt, std::size_t end) {
+  if (end == prompt.tokens.size()) return mtp_->extend(stream_, step, text_.outputs(), nullptr);
+  std::vector<std::int32_t> image_rows;
+  if (prompt.tokens[end] == prompt.image_token_id) image_rows.push_back(0);
+  const std::int64_t features_used = image_tokens_before(prompt, end) - prompt.first_feature;
+  const auto part = [&](const std::vector<std::int32_t>& axis) {
+    return std::span<const std::int32_t>(axis).subspan(end, 1);
+  };
+  const MropePositions& positions = prompt.positions;
+  const Step after = one_row_->prompt(
+      stream_, *kv_, states_, step.slot, static_cast<std::int64_t>(end), prompt.tokens.subspan(end, 1),
+      {part(positions.t), part(positions.h), part(positions.w)},
+      prompt.features.slice_rows(features_used, static_cast<std::int64_t>(image_rows.size())), image_rows);
+  mtp_->extend(stream_, step, text_.outputs(), &after);
 }
 
 // Penalties look at what the sequence holds.
@@ -250,6 +282,7 @@ void Decoder::skip_prompt(int slot, std::int64_t length) {
 void Decoder::step(std::span<const int> slots, int window) {
   if (window != batch_window_ || !std::equal(slots.begin(), slots.end(), batch_.begin(), batch_.end())) {
     arrays_.set_batch(stream_, slots, window);
+    if (one_row_) one_row_->set_batch(stream_, slots, 1);
     batch_.assign(slots.begin(), slots.end());
     batch_window_ = window;
   }
@@ -273,8 +306,12 @@ void Decoder::run_window(const StepArrays::Window& window) {
   const Step& step = window.step;
   backend_.ops->step_begin(stream_, window.begin);
   if (drafter_ && step.requests.longest > 1) drafter_->draft(stream_, step, arrays_.ids());
+  if (mtp_)
+    mtp_->draft(stream_, step, arrays_.ids(),
+                one_row_->window(*kv_, states_, drafts(), step.requests.count, 1));
   draw(text_.forward(stream_, step), step.requests, false);
   if (drafter_) drafter_->extend(stream_, step, text_.features());
+  if (mtp_) mtp_->extend(stream_, step, text_.outputs());
 }
 
 // A token for every row of logits, and what becomes of the sequences.
@@ -295,7 +332,9 @@ void Decoder::draw(Rows logits, const Requests& requests, bool prompt) {
                                  .counts = counts(),
                                  .seen = seen_.as<std::uint16_t>(),
                                  .vocabulary = config_.vocab_size,
-                                 .history = history()});
+                                 .history = history(),
+                                 .outputs = mtp_ && !prompt ? text_.outputs() : Rows(),
+                                 .last = mtp_ && !prompt ? mtp_->last() : Rows()});
   if (history_.data())
     backend_.ops->lookup_drafts(stream_, {.cursors = states_.cursors(),
                                           .requests = requests,

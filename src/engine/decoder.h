@@ -9,6 +9,7 @@
 #include "engine/switches.h"
 #include "model/drafter.h"
 #include "model/mrope.h"
+#include "model/mtp.h"
 #include "model/text_model.h"
 
 namespace quire {
@@ -36,7 +37,8 @@ class Decoder {
   // Where the rows of a window after its first come from. No source changes a token.
   struct DraftSource {
     const DraftModel* model;  // a drafter, unless it is null
-    bool lookup;              // else: what the sequence has said before (ops/lookup); neither: drafts()
+    bool lookup;              // else: what the sequence has said before (ops/lookup)
+    const MtpWeights* mtp;    // else: the model's own head; none of the three: drafts()
   };
   // Of what a sequence has said, so much is looked through.
   static constexpr std::int32_t kHistory = 4096;
@@ -68,6 +70,7 @@ class Decoder {
   // gone. Throws Error{out_of_memory}.
   void reserve(std::int64_t tokens, std::int64_t longest);
   std::int64_t reserved() const { return kv_ ? std::int64_t{kv_->shape().pages} * KvPool::kPageSize : 0; }
+  const StateSlots::Shape& states() const { return states_.shape(); }
   // Bytes that a slot takes, whatever its sequence's length.
   static std::size_t slot_bytes(const TextConfig& config, Format format, const Switches& switches);
   // Bytes of keys and values a token, and of everything else that a decoder holds.
@@ -126,11 +129,11 @@ class Decoder {
   void step(std::span<const int> slots, int window = 1);
 
   // [slots, kMostWindow - 1] in the backend's memory: what the next step of a slot runs after its token.
-  // Masks when there is a draft model, which puts its drafts in their place.
+  // Masks when there is a draft model, which puts its drafts in their place, as the model's own head does.
   std::int32_t* drafts() const { return drafts_.as<std::int32_t>(); }
 
   // Whether every window has drafts; else a result says for which there are some.
-  bool has_drafter() const { return drafter_.has_value(); }
+  bool has_drafter() const { return drafter_.has_value() || mtp_.has_value(); }
 
   // From now on so many rows of every window count, whatever is drawn: for measuring.
   void assume_accepted(int rows) { assumed_ = rows; }
@@ -168,6 +171,7 @@ class Decoder {
   Pending& next_result();
   std::vector<std::span<std::byte>> regions(int slot) const;
   void publish(std::size_t rows, std::size_t requests, bool usual);
+  void extend_mtp(const Step& step, const Prompt& prompt, std::size_t end);
   void note_prompt(int slot, std::span<const std::int32_t> tokens);
   void run_window(const StepArrays::Window& window);
 
@@ -180,7 +184,9 @@ class Decoder {
   TextModel text_;
   KvPool::Shape kv_shape_;  // of a page
   std::optional<Drafter> drafter_;
+  std::optional<MtpHead> mtp_;
   StepArrays arrays_;
+  std::optional<StepArrays> one_row_;  // of each request, for mtp_
   StateSlots states_;
   std::optional<KvPool> kv_;
   std::vector<KeptPrefix> prefixes_;

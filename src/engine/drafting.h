@@ -9,8 +9,9 @@
 
 namespace quire {
 
-// The directory of the drafter that `draft` names: "none" and "ngram" name none, "auto" the one beside the
-// model, if there is one: MODEL-dflash2, else MODEL-dflash. Empty: there is none. Throws Error{not_found}.
+// The directory of the drafter that `draft` names: "none", "ngram" and "mtp" name none, "auto" the one beside
+// the model, if there is one: MODEL-dflash2, else MODEL-dflash. Empty: there is none. Throws
+// Error{not_found}.
 std::filesystem::path drafter_directory(const std::string& draft, const std::filesystem::path& model);
 
 class Drafting {
@@ -21,7 +22,7 @@ class Drafting {
 
   Decoder::DraftSource source() const;
   int window(const Switches& switches) const;        // most rows of a sequence in one step
-  const std::string& name() const { return name_; }  // "none", "ngram" or the drafter's directory
+  const std::string& name() const { return name_; }  // "none", "ngram", "mtp" or the drafter's directory
 
  private:
   // A drafter of the model.
@@ -38,6 +39,7 @@ class Drafting {
 
   std::string name_;
   std::unique_ptr<Loaded> drafter_;
+  std::unique_ptr<MtpCheckpoint> mtp_;
 };
 
 }  // namespace quire

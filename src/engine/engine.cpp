@@ -357,16 +357,21 @@ int Engine::context_length() const {
 
 std::string Engine::device_text() const {
   const State& s = *state_;
+  const StateSlots::Shape& states = s.decoder.states();
+  const auto slot = static_cast<double>(states.slot_bytes()), bare = static_cast<double>(states.bare_bytes());
+  const std::string request =
+      fmt::format("a request {:.1f} MiB of state ({:.2f} times the bare states) and {:.1f} KiB a token",
+                  slot / (1 << 20), slot / bare, static_cast<double>(s.decoder.token_bytes()) / (1 << 10));
   if (s.backend.host_memory)
-    return fmt::format("CPU ({}), {} threads; drafts: {}", s.backend.ops->name, s.threads.size(),
+    return fmt::format("CPU ({}), {} threads; {}; drafts: {}", s.backend.ops->name, s.threads.size(), request,
                        s.drafting.name());
   return fmt::format(
       "{}: weights {}, activations and states {}, keys and values {} ({} tokens); {} requests at a time, of "
-      "at most {} tokens; drafts: {}",
+      "at most {} tokens; {}; drafts: {}",
       cuda::device_facts(0).name, gibibytes(static_cast<double>(s.weights.memory_bytes())),
       gibibytes(static_cast<double>(s.decoder.fixed_bytes())),
       gibibytes(static_cast<double>(s.decoder.reserved()) * static_cast<double>(s.decoder.token_bytes())),
-      s.decoder.reserved(), s.limits.slots, s.context, s.drafting.name());
+      s.decoder.reserved(), s.limits.slots, s.context, request, s.drafting.name());
 }
 
 }  // namespace quire

@@ -49,13 +49,16 @@ WindowPolicy::WindowPolicy(int most, const FirstGuess& guess) : row_guess_(guess
 }
 
 // Seconds of a step. One that has not been measured is thought to be longer than the next smaller one by what
-// its rows are guessed to add.
+// its rows are guessed to add; before a larger one that was, by half of what a line between the two gives:
+// the first rows may hide behind the weights.
 double WindowPolicy::cost(int bucket, int window) const {
   double seconds = 0;
   int rows = 1;  // of the largest that was measured
   for (const int w : windows_) {
     const auto it = seconds_.find({bucket, w});
-    if (w <= window && it != seconds_.end()) seconds = std::max(seconds, it->second), rows = w;
+    if (it == seconds_.end()) continue;
+    if (w > window) return seconds + std::max(0.0, it->second - seconds) * (window - rows) / (w - rows) / 2;
+    seconds = std::max(seconds, it->second), rows = w;
   }
   return seconds * (1 + row_guess_ * (window - rows));
 }
@@ -69,10 +72,14 @@ int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequence
     return seconds > 0 ? tokens / seconds : 0;  // 0: not even a window of 1 has been measured
   };
   if (rate(windows_.front()) == 0) return windows_.front();
-  const auto best = std::ranges::max_element(windows_, {}, rate);
+  // Before anything larger the next to the smallest: what it shows of the drafts says whether the others,
+  // which may take several times as long, are worth a try.
+  const bool begun = windows_.size() < 2 || seconds_.contains({bucket, windows_[1]});
+  const auto end = begun ? windows_.end() : windows_.begin() + 2;
+  const auto best = std::ranges::max_element(windows_.begin(), end, {}, rate);
   // Now and then the next larger one: there is no other way to see that drafts have become better.
   saved_ += kCuriosity * cost(bucket, *best);
-  if (best + 1 == windows_.end()) return *best;
+  if (best + 1 == end) return *best;
   const double loss = cost(bucket, best[1]) * (1 - rate(best[1]) / rate(*best));
   if (saved_ < loss) return *best;
   saved_ -= loss;

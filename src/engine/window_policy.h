@@ -1,6 +1,8 @@
 // How many rows a step gives each sequence. More rows are more tokens when drafts are right, and a longer
 // step: the policy takes the window that promises most tokens a second, from how often drafts were right so
 // far and from how long steps took. It knows neither machine nor model beforehand. No choice changes a token.
+// window_policy_test sweeps batches of 1 to 64 and acceptances of 1 to 16 over step times like those measured:
+// 0.98 of plain decoding or more from a cold start on, wherever that is.
 #pragma once
 
 #include <array>
@@ -55,7 +57,7 @@ class WindowPolicy {
 
  private:
   // Of the time, for windows that look worse: sequences change.
-  static constexpr double kCuriosity = 0.01;
+  static constexpr double kCuriosity = 0.005;
 
   double cost(int bucket, int window) const;
 

@@ -9,9 +9,9 @@
 namespace quire {
 namespace {
 
-// Bytes of activations for a step of T rows that gives logits of n: the rows that forward() holds throughout,
-// and those of its widest layer.
-std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::int64_t n) {
+// Bytes of activations for a step of T rows that gives outputs of m and logits of n: the rows that forward()
+// holds throughout, and those of its widest layer.
+std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::int64_t m, std::int64_t n) {
   const std::int64_t D = c.hidden_size, Hv = c.linear_num_value_heads;
   const std::int64_t q = std::int64_t{c.num_attention_heads} * c.head_dim;
   const std::int64_t kv = 2 * std::int64_t{c.num_key_value_heads} * c.head_dim;
@@ -19,7 +19,7 @@ std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::
   const std::int64_t linear = 2 * c.conv_dim() + 2 * c.value_dim() + 2 * Hv;  // qkv, convolved, z, read, a, b
   const std::int64_t mlp = 2 * c.intermediate_size;                           // spare, gated
   const std::int64_t widest = std::max({full, linear, mlp});
-  const std::int64_t bytes = (T * (3 * D + widest) + n * D) * size_of(format) +
+  const std::int64_t bytes = (T * (3 * D + widest) + m * D) * size_of(format) +
                              (T * (2 * Hv + c.rotary_dim) + n * c.vocab_size) * std::int64_t{sizeof(float)};
   return static_cast<std::size_t>(bytes) + 24 * Arena::kAlignment;
 }
@@ -82,8 +82,11 @@ TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const
       ops_(*backend.ops),
       format_(format),
       taps_(limits.taps),
-      memory_(backend, std::max(step_bytes(config, format, limits.prompt_rows, 1),
-                                step_bytes(config, format, limits.window_rows, limits.window_rows))),
+      all_outputs_(limits.outputs),
+      memory_(
+          backend,
+          std::max(step_bytes(config, format, limits.prompt_rows, limits.outputs ? limits.prompt_rows : 1, 1),
+                   step_bytes(config, format, limits.window_rows, limits.window_rows, limits.window_rows))),
       arena_(memory_.data(), memory_.size()),
       feature_memory_(backend,
                       static_cast<std::size_t>(std::max(limits.prompt_rows, limits.window_rows) *
@@ -144,9 +147,11 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
 
   const std::int64_t n =
       step.path == Path::prefill ? 1 : p.T;  // of a prompt only the last token is asked for
-  const Rows last = p.rows(n, config_.hidden_size, format_);
+  const std::int64_t m = all_outputs_ ? p.T : n;
+  outputs_ = p.rows(m, config_.hidden_size, format_);
+  const Rows last = outputs_.slice_rows(m - n, n);
   const Rows logits = p.rows(n, config_.vocab_size, Format::f32);
-  ops_.rms_norm(stream, x.slice_rows(p.T - n, n), weights_.norm, eps, last);
+  ops_.rms_norm(stream, x.slice_rows(p.T - m, m), weights_.norm, eps, outputs_);
   p.probe("norm", last);
   ops_.linear(stream, last, weights_.lm_head, {}, logits);
   p.probe("logits", logits);

@@ -16,11 +16,12 @@ StateSlots::Shape state_shape(const TextConfig& config, Format format);
 class TextModel {
  public:
   // Bounds of a step: rows of a prompt's chunk, and of a window step. `taps`: layers, rising, whose outputs a
-  // drafter reads.
+  // drafter reads. `outputs`: a head reads those of the model itself, of every row.
   struct Limits {
     std::int64_t prompt_rows = 0;
     std::int64_t window_rows = 0;
     std::vector<int> taps{};
+    bool outputs = false;
   };
   // All references must outlive the model. Throws Error{out_of_memory}.
   TextModel(const TextConfig& config, const TextWeights& weights, const Backend& backend, Format format,
@@ -33,6 +34,10 @@ class TextModel {
   // Of the last step: the residual stream after each tapped layer, side by side [T, taps * D]. Valid until
   // the next call.
   Rows features() const { return features_; }
+
+  // Of the last step, when they are asked for: what logits are made of, the last norm's outputs [T, D]. Valid
+  // until the next call.
+  Rows outputs() const { return outputs_; }
 
   std::size_t activation_bytes() const { return memory_.size() + feature_memory_.size(); }
 
@@ -51,10 +56,11 @@ class TextModel {
   const Ops& ops_;
   Format format_;
   std::vector<int> taps_;
+  bool all_outputs_;
   Memory memory_;
   Arena arena_;
   Memory feature_memory_;
-  Rows features_;
+  Rows features_, outputs_;
 };
 
 }  // namespace quire

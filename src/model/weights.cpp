@@ -23,10 +23,14 @@ std::string canonical(std::string_view name) {
   return std::string(name);
 }
 
-// Known parts of checkpoints that the forward pass does not read: the multi-token-prediction head and rotary
-// frequencies, which follow from the configuration.
-bool left_out(std::string_view name) {
-  return name.starts_with("mtp.") || name.ends_with("inv_freq");
+// Of the head that predicts one token more.
+bool is_mtp(std::string_view name) {
+  return name.starts_with("mtp.");
+}
+// What the forward pass reads of a checkpoint: all but that head, and rotary frequencies, which follow from
+// the configuration.
+bool is_main(std::string_view name) {
+  return !is_mtp(name) && !name.ends_with("inv_freq");
 }
 
 bool is_float(DType t) {
@@ -152,13 +156,15 @@ class Binder {
   virtual Vector vector(const std::string& name, const Shape& stored, float offset = 0) = 0;
 };
 
-// Takes tensors of a checkpoint, and remembers what did not fit until all are asked for.
+// Takes those tensors of a checkpoint that are `wanted`, and remembers what did not fit until all are asked
+// for.
 class CheckpointBinder : public Binder {
  public:
-  CheckpointBinder(const Checkpoint& checkpoint, std::string directory, WeightStore& store)
+  CheckpointBinder(const Checkpoint& checkpoint, std::string directory, WeightStore& store,
+                   bool (*wanted)(std::string_view) = is_main)
       : directory_(std::move(directory)), store_(store) {
     for (const auto& [name, tensor] : checkpoint.tensors()) {
-      if (left_out(canonical(name))) continue;
+      if (!wanted(canonical(name))) continue;
       const auto [place, fresh] = unbound_.emplace(canonical(name), Named{name, &tensor});
       if (!fresh)
         fail(ErrorCode::invalid_input, "{}: {} and {} are two names of one tensor", directory_,
@@ -370,6 +376,17 @@ TextWeights bind_text(Binder& b, const ModelConfig& config) {
   return w;
 }
 
+MtpWeights bind_mtp(Binder& b, const TextConfig& c) {
+  const std::int64_t D = c.hidden_size;
+  MtpWeights w;
+  w.fc = b.matrix("mtp.fc.weight", {D, 2 * D});
+  w.pre_fc_norm_embedding = b.vector("mtp.pre_fc_norm_embedding.weight", {D});
+  w.pre_fc_norm_hidden = b.vector("mtp.pre_fc_norm_hidden.weight", {D});
+  w.layer = bind_text_layer(b, "mtp.layers.0.", LayerKind::full_attention, c);
+  w.norm = b.vector("mtp.norm.weight", {D});
+  return w;
+}
+
 Affine bind_affine(Binder& b, const std::string& p, const Shape& stored) {
   return {b.matrix(p + ".weight", stored), b.vector(p + ".bias", {stored[0]})};
 }
@@ -472,6 +489,36 @@ ModelWeights::ModelWeights(Random random, const ModelConfig& config, const Backe
     RandomBinder binder(random.seed, config.tie_word_embeddings, store);
     text = bind_text(binder, config);
     vision = bind_vision(binder, config.vision);
+    parameters_ = binder.elements();
+  });
+}
+
+bool MtpCheckpoint::is_in(const std::filesystem::path& model) {
+  const Checkpoint checkpoint(model);
+  return std::ranges::any_of(checkpoint.tensors(), [](const auto& t) { return is_mtp(canonical(t.first)); });
+}
+
+MtpCheckpoint::MtpCheckpoint(const std::filesystem::path& model, const TextConfig& config,
+                             const Backend& backend, Stream& stream) {
+  if (!is_in(model))
+    fail(ErrorCode::not_found,
+         "{}: no tensor there is named mtp.*: expected a multi-token-prediction head, as published Qwen3.5 "
+         "checkpoints have one. Draft without it: --draft auto, ngram, none or a drafter's directory",
+         model.string());
+  checkpoint_.emplace(model);
+  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
+    CheckpointBinder binder(*checkpoint_, model.string(), store, is_mtp);
+    weights = bind_mtp(binder, config);
+    binder.finish();
+    parameters_ = binder.elements();
+  });
+}
+
+MtpCheckpoint::MtpCheckpoint(ModelWeights::Random random, const TextConfig& config, const Backend& backend,
+                             Stream& stream) {
+  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
+    RandomBinder binder(random.seed, true, store);
+    weights = bind_mtp(binder, config);
     parameters_ = binder.elements();
   });
 }

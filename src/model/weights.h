@@ -49,6 +49,14 @@ struct TextWeights {
   Weight lm_head;  // [V, D]; the same memory as embed_tokens when tied
 };
 
+// The head that predicts one token more.
+struct MtpWeights {
+  Weight fc;                                         // [D, 2D]: of the embedding, then of the target's output
+  Vector pre_fc_norm_embedding, pre_fc_norm_hidden;  // [D], offset from 1
+  TextLayerWeights layer;                            // of full attention
+  Vector norm;                                       // [D], offset from 1
+};
+
 struct Affine {
   Weight weight;
   Vector bias;
@@ -112,8 +120,8 @@ class ModelWeights {
   // Strips the known prefixes (model.language_model., language_model.model., language_model., model.;
   // model.visual., visual.) and binds every tensor by name. Throws one Error{invalid_input} that lists each
   // missing, unexpected and mis-shaped tensor with its shape and the expected one (the first 10 of each kind,
-  // then a count). Tensors of the multi-token-prediction head (mtp.*) and rotary inv_freq buffers are known
-  // and left out. Throws Error{out_of_memory} with the numbers before anything is copied.
+  // then a count). Tensors of the multi-token-prediction head (mtp.*: MtpCheckpoint) and rotary inv_freq
+  // buffers are known and left out. Throws Error{out_of_memory} with the numbers before anything is copied.
   ModelWeights(const std::filesystem::path& directory, const ModelConfig& config, const Backend& backend,
                Stream& stream, const LoadProgress& progress = {});
 
@@ -131,6 +139,28 @@ class ModelWeights {
   std::size_t memory_bytes() const {
     return memory_.size();
   }  // in the backend's memory, the mapping not counted
+  std::int64_t parameters() const { return parameters_; }
+
+ private:
+  std::optional<Checkpoint> checkpoint_;
+  Memory memory_;
+  std::int64_t parameters_ = 0;
+};
+
+// The weights of the multi-token-prediction head in a model's directory, as ModelWeights owns the others.
+class MtpCheckpoint {
+ public:
+  // Whether the model has one.
+  static bool is_in(const std::filesystem::path& model);
+  // Throws Error{not_found} when the model has none.
+  MtpCheckpoint(const std::filesystem::path& model, const TextConfig& config, const Backend& backend,
+                Stream& stream);
+  MtpCheckpoint(ModelWeights::Random random, const TextConfig& config, const Backend& backend,
+                Stream& stream);
+
+  MtpWeights weights;
+
+  std::size_t memory_bytes() const { return memory_.size(); }
   std::int64_t parameters() const { return parameters_; }
 
  private:

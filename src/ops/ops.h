@@ -132,6 +132,9 @@ struct StepBegin {
   KvPages kv;                            // its block table is read
   const std::int32_t* drafts = nullptr;  // [slots, kMostWindow - 1]: the rows after a request's first
   std::int64_t rows = 0;                 // T; rows that belong to nobody get token 0 and are not kept
+  // The rows begin so many tokens after the sequence's end; none stands before its first token. Asked again
+  // in one step, it finds nothing accepted any more and tells of other rows.
+  std::int32_t ahead = 0;
   // Out.
   std::int32_t* start = nullptr;                           // [R]: requests.start
   std::int32_t *generated = nullptr, *previous = nullptr;  // [R], as in GdnWindow
@@ -288,6 +291,9 @@ struct Commit {
   std::uint16_t* seen = nullptr;      // [slots, V], as in Sample; nullptr: not counted
   std::int64_t vocabulary = 0;        // V
   History history;                    // gets the tokens that count; without memory: not kept
+  // `outputs` [T, D]: what the rows' tokens were drawn from. That of each request's last row that counts goes
+  // to `last` [slots, D], one format; without memory: not kept.
+  Rows outputs{}, last{};
 };
 
 inline constexpr int kShortestMatch = 2, kLongestMatch = 4;
@@ -306,6 +312,8 @@ struct PlaceDrafts {
   Rows logits;                  // [T, V] f32
   Requests requests;            // first_row is read
   std::int32_t* ids = nullptr;  // [T]: the rows after a request's first are written
+  // Not 0: logits are [R, V], and each request's go to this row of its own, if it has so many.
+  std::int32_t row = 0;
 };
 
 // A convolution along the rows of each request, of D channels and W taps. Neighbouring channels share, in so

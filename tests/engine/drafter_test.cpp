@@ -197,7 +197,8 @@ class Speculation : public testing::TestWithParam<const Backend*> {
     }
     const int slots = static_cast<int>(prompts.size());
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
-                    {.slots = slots, .window = window}, {.model = model.get(), .lookup = false});
+                    {.slots = slots, .window = window},
+                    {.model = model.get(), .lookup = false, .mtp = nullptr});
     decoder.reserve(slots * 384, 384);
     std::vector<Tokens> out(prompts.size());
     std::vector<int> all(prompts.size());

@@ -27,7 +27,7 @@ TEST(DrafterDirectory, IsTheOneBesideTheModel) {
   EXPECT_EQ(drafter_directory("auto", model), dflash2);
   EXPECT_EQ(drafter_directory("auto", model.string() + "/"), dflash2);
   EXPECT_EQ(drafter_directory("auto", folder.path() / "other/../model/."), dflash2);
-  for (const char* draft : {"none", "ngram"}) EXPECT_EQ(drafter_directory(draft, model), "");
+  for (const char* draft : {"none", "ngram", "mtp"}) EXPECT_EQ(drafter_directory(draft, model), "");
 }
 
 TEST(DrafterDirectory, IsTheOneThatIsNamed) {
@@ -37,8 +37,8 @@ TEST(DrafterDirectory, IsTheOneThatIsNamed) {
   for (const char* draft : {"", "no/such/drafter", "n-gram"})
     EXPECT_EQ(
         error_of([&] { drafter_directory(draft, "model"); }),
-        fmt::format("not_found: draft is {}, where there is no drafter: expected none, auto, ngram or a "
-                    "directory with config.json",
+        fmt::format("not_found: draft is {}, where there is no drafter: expected none, auto, ngram, mtp or "
+                    "a directory with config.json",
                     draft));
 }
 

@@ -12,7 +12,9 @@
 #include "core/error.h"
 #include "drafter_directory.h"
 #include "engine/golden.h"
+#include "model/text_model.h"
 #include "model_directory.h"
+#include "mtp_directory.h"
 #include "quire/quire.h"
 
 namespace quire {
@@ -71,6 +73,20 @@ TEST(EngineReading, ReadsGoldenPagesInF32AsTransformersDoes) {
                                         .max_tokens = static_cast<int>(expected.size()),
                                         .on_text = {}});
     EXPECT_EQ(result.tokens, expected) << c.name;
+  }
+}
+
+// Windows need records and inputs beside the states: half as much again in the published 4B and 9B.
+TEST_F(EngineTest, SaysWhatARequestTakes) {
+  EXPECT_THAT(
+      engine.device_text(),
+      testing::ContainsRegex("; a request 0\\.[0-9] MiB of state \\([0-9.]+ times the bare states\\) and "
+                             "[0-9.]+ KiB a token; drafts: ngram"));
+  for (const char* shape : {"qwen3.5-4b", "qwen3.5-9b"}) {
+    const StateSlots::Shape states = state_shape(published_shape(shape).text, Format::bf16);
+    EXPECT_NEAR(static_cast<double>(states.slot_bytes()), 77e6, 1e6);
+    EXPECT_NEAR(static_cast<double>(states.slot_bytes()) / static_cast<double>(states.bare_bytes()), 1.54,
+                0.005);
   }
 }
 
@@ -185,6 +201,52 @@ TEST_F(EngineTest, CountsWhatBecameOfDrafts) {
   }
   EXPECT_THAT(drafts("window=1").drafted, testing::IsEmpty());
   EXPECT_GT(drafts("").steps, 0);  // windows as they pay
+}
+
+// The head of the model's own checkpoint: a page of three chunks, of which two end inside the picture.
+TEST_F(EngineTest, DraftsOfItsOwnHeadChangeNoToken) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path model = folder.path() / "model";
+  write_mtp_model(model, kStamp.model);
+  Image page{640, 480, std::vector<std::uint8_t>(3 * 640 * 480)};
+  for (std::size_t i = 0; i < page.rgb.size(); ++i) page.rgb[i] = static_cast<std::uint8_t>(i * i / 977);
+  request.image = {page.rgb.data(), page.width, page.height};
+  const auto run = [&](const std::string& directory, const std::string& draft, const std::string& switches,
+                       Precision precision) {
+    Engine e({.model = directory,
+              .device = Device::cpu,
+              .precision = precision,
+              .draft = draft,
+              .switches = switches});
+    EXPECT_THAT(e.device_text(), testing::HasSubstr("drafts: " + (draft == "auto" ? "ngram" : draft)));
+    const Result first = e.generate(request), again = e.generate(request);  // from the kept prefix
+    EXPECT_GT(first.prompt_tokens, 1024);
+    EXPECT_EQ(again.cached_tokens, 1024);
+    EXPECT_EQ(first.tokens, again.tokens);
+    EXPECT_EQ(first.drafts.steps > 0, draft != "none");
+    return first.tokens;
+  };
+  for (const Precision precision : {Precision::bf16, Precision::f32}) {
+    const std::vector<std::int32_t> plain = run(kStamp.model, "none", "", precision);
+    for (const char* switches : {"", "window=2", "window=4", "window=16"})
+      EXPECT_EQ(run(model, "mtp", switches, precision), plain) << switches;
+  }
+  run(model, "auto", "", Precision::bf16);  // a CPU pays for every row
+}
+
+TEST(EngineDraftsOfItsOwnHead, NeedOne) {
+  EXPECT_THAT(error_of([] { Engine({.model = kStamp.model, .device = Device::cpu, .draft = "mtp"}); }),
+              testing::AllOf(testing::StartsWith("not_found: tests/golden/tiny-a: no tensor there is named"),
+                             testing::HasSubstr("--draft auto, ngram, none or")));
+  const TemporaryDirectory folder;
+  const std::filesystem::path model = folder.path() / "model";
+  write_mtp_model(model, kStamp.model);
+  std::vector<StoredTensor> tensors = mtp_tensors(read_json(model / "config.json")["text_config"]);
+  tensors.front().shape = {48, 48};
+  tensors.front().data.resize(2 * 48 * 48);
+  write_safetensors(model / "mtp.safetensors", tensors);
+  EXPECT_THAT(error_of([&] { Engine({.model = model, .device = Device::cpu, .draft = "mtp"}); }),
+              testing::HasSubstr("mtp.fc.weight: shape [48, 48], expected [48, 96]"));
 }
 
 TEST(DraftCounts, AddUp) {

@@ -61,7 +61,7 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
                           int prefixes, int window = 1, bool behind = false) {
     Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
                     {.slots = slots, .window = window, .prefixes = prefixes},
-                    {.model = nullptr, .lookup = window > 1});
+                    {.model = nullptr, .lookup = window > 1, .mtp = nullptr});
     const auto longest = std::ranges::max(all, {}, [](const auto& s) { return s->prompt.size(); });
     decoder.reserve(room, std::ssize(longest->prompt) + kMostTokens);
     Backend seen = backend;

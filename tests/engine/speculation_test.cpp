@@ -145,9 +145,9 @@ TEST_P(PlantedDrafts, SampledTokensAreThoseOfPlainSampling) {
 INSTANTIATE_TEST_SUITE_P(Backends, PlantedDrafts, testing::ValuesIn(main_backends()),
                          [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
 
-// Drafts that a decoder finds: those of a drafter of random weights, wrong nearly always, and what the
-// sequence has said before, right where it repeats itself.
-enum class Source { drafter, lookup };
+// Drafts that a decoder finds: those of a drafter or a head of random weights, wrong nearly always, and what
+// the sequence has said before, right where it repeats itself.
+enum class Source { drafter, lookup, mtp };
 
 class FoundDrafts : public testing::TestWithParam<std::tuple<const Backend*, Source>> {
  protected:
@@ -163,12 +163,15 @@ class FoundDrafts : public testing::TestWithParam<std::tuple<const Backend*, Sou
     drafter = std::make_unique<DrafterCheckpoint>(ModelWeights::Random{3}, draft_config, loaded.backend,
                                                   loaded.stream);
     model = std::make_unique<Decoder::DraftModel>(draft_config, drafter->weights);
+    mtp = std::make_unique<MtpCheckpoint>(ModelWeights::Random{3}, loaded.config.text, loaded.backend,
+                                          loaded.stream);
   }
 
   Source source() const { return std::get<1>(GetParam()); }
   std::unique_ptr<Decoder> decoder(int window) {
-    return loaded.decoder(window, source() == Source::drafter ? Decoder::DraftSource{model.get(), false}
-                                                              : Decoder::DraftSource{nullptr, true});
+    return loaded.decoder(window, {.model = source() == Source::drafter ? model.get() : nullptr,
+                                   .lookup = source() == Source::lookup,
+                                   .mtp = source() == Source::mtp ? &mtp->weights : nullptr});
   }
 
   // What a sequence that has said this is given as drafts.
@@ -243,6 +246,7 @@ class FoundDrafts : public testing::TestWithParam<std::tuple<const Backend*, Sou
   DrafterConfig draft_config;
   std::unique_ptr<DrafterCheckpoint> drafter;
   std::unique_ptr<Decoder::DraftModel> model;
+  std::unique_ptr<MtpCheckpoint> mtp;
   std::unique_ptr<Decoder> without = loaded.decoder(1, {});
   int steps = 0, tokens = 0;
 };
@@ -261,10 +265,12 @@ TEST_P(FoundDrafts, ChangeNoToken) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, FoundDrafts,
                          testing::Combine(testing::ValuesIn(main_backends()),
-                                          testing::Values(Source::drafter, Source::lookup)),
+                                          testing::Values(Source::drafter, Source::lookup, Source::mtp)),
                          [](const auto& p) {
                            return std::string(std::get<0>(p.param)->host_memory ? "cpu" : "cuda") +
-                                  (std::get<1>(p.param) == Source::drafter ? "_drafter" : "_lookup");
+                                  (std::get<1>(p.param) == Source::drafter  ? "_drafter"
+                                   : std::get<1>(p.param) == Source::lookup ? "_lookup"
+                                                                            : "_mtp");
                          });
 
 }  // namespace

@@ -197,6 +197,8 @@ TEST(Inspect, TellsWhatTheModelIs) {
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("12 layers (9 linear attention, 3 full attention)"));
   EXPECT_THAT(run.out, HasSubstr("4,096 entries"));
+  EXPECT_THAT(run.out, HasSubstr("of keys and values a token, "));
+  EXPECT_THAT(run.out, HasSubstr(" times the bare states)"));
 }
 
 TEST(Inspect, ListsTensors) {

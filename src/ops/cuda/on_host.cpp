@@ -320,7 +320,8 @@ void place_drafts(Stream& s, const PlaceDrafts& a) {
   PlaceDrafts d = a;
   d.logits = stage(a.logits);
   d.requests = stage(a.requests);
-  d.ids = stage(std::span(a.ids, static_cast<std::size_t>(a.logits.rows))).data();
+  const std::int64_t ids = a.row == 0 ? a.logits.rows : a.requests.first_row[a.requests.count];
+  d.ids = stage(std::span(a.ids, static_cast<std::size_t>(ids))).data();
   ops()->place_drafts(stage.stream, d);
   stage.finish();
 }
@@ -350,6 +351,7 @@ void commit(Stream& s, const Commit& a) {
   if (a.counts) d.counts = stage(std::span(a.counts, static_cast<std::size_t>(a.requests.count))).data();
   if (a.seen) d.seen = stage(std::span(a.seen, slots * static_cast<std::size_t>(a.vocabulary))).data();
   if (a.history.tokens) d.history = stage_history(stage, a.history, slots);
+  if (a.last.data) d.outputs = stage(a.outputs), d.last = stage(a.last);
   ops()->commit(stage.stream, d);
   stage.finish();
 }

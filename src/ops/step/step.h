@@ -7,7 +7,7 @@ namespace quire {
 
 void check_step_begin(const StepBegin& a);
 void check_place_drafts(const PlaceDrafts& a);
-// requests.count first rows; sampled [T].
+// requests.count first rows; sampled [T]; outputs has a row for each of them.
 void check_commit(const Commit& a);
 
 namespace reference {

@@ -1,7 +1,7 @@
 // step_begin and commit: cursors and the rows of a step. No arithmetic to speak of; what counts is that each is one
 // launch for all layers and caches.
 // Plan: a thread is a request; the rows of a step are few (at most some hundred), and rows of nobody go to the threads
-// that are left.
+// that are left. In commit a request is a block: it may have a row of outputs to copy.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/launch.h"
@@ -34,11 +34,13 @@ __device__ void begin_request(const StepBegin& a, std::int32_t r) {
   c.accepted[slot] = 0;
   a.previous[r] = c.previous[slot] = previous;
   a.generated[r] = c.generated[slot] = generated;
-  a.start[r] = c.length[slot] = length;
+  c.length[slot] = length;
+  a.start[r] = max(length + a.ahead, 0);
   for (std::int32_t i = 0; i < end - first; ++i) {
     const std::int32_t token = i == 0 ? c.token[slot] : a.drafts[slot * (kMostWindow - 1) + i - 1];
-    const std::int32_t index = length + i, page = index / a.kv.page_size;
-    const std::int32_t held = page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
+    const std::int32_t index = length + a.ahead + i, page = index / a.kv.page_size;
+    const std::int32_t held =
+        index >= 0 && page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
     write_row(a, first + i, slot, token, index, index + c.delta[slot],
               held < 0 ? -1 : held * a.kv.page_size + index % a.kv.page_size);
   }
@@ -59,8 +61,13 @@ __global__ void __launch_bounds__(kDraftThreads) place_drafts_kernel(PlaceDrafts
   wait_for_predecessor();
   let_successor_start();
   const auto t = static_cast<std::int32_t>(blockIdx.x);
+  std::int32_t place = t;  // in ids
   bool drafted = false;
-  for (std::int32_t r = 0; r < a.requests.count; ++r)
+  if (a.row > 0) {
+    place = a.requests.first_row[t] + a.row;
+    drafted = place < a.requests.first_row[t + 1];
+  }
+  for (std::int32_t r = 0; a.row == 0 && r < a.requests.count; ++r)
     drafted |= t > a.requests.first_row[r] && t < a.requests.first_row[r + 1];
   if (!drafted) return;
   const float* const logits = static_cast<const float*>(a.logits.data) + t * a.logits.stride;
@@ -90,32 +97,46 @@ __global__ void __launch_bounds__(kDraftThreads) place_drafts_kernel(PlaceDrafts
     const int other_id = ids[me + half];
     if (other > bests[me] || (other == bests[me] && other_id < ids[me])) bests[me] = other, ids[me] = other_id;
   }
-  if (me == 0) a.ids[t] = ids[0];
+  if (me == 0) a.ids[place] = ids[0];
+}
+
+// Returns the last row that counts; -1: a place that nobody takes.
+__device__ std::int32_t commit_request(const Commit& a, std::int32_t r) {
+  const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
+  if (a.counts) a.counts[r] = 0;
+  if (first == end) return -1;
+  const Sampled* sampled = a.sampled.data();
+  std::int32_t last = first;
+  while (!a.prompt && last + 1 < end && a.ids[last + 1] == sampled[last].token) ++last;
+  if (a.assumed > 0 && !a.prompt) last = min(first + a.assumed, end) - 1;
+  a.cursors.token[slot] = sampled[last].token;
+  a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
+  if (a.counts) a.counts[r] = last - first + 1;
+  for (std::int32_t t = first; a.history.tokens && t <= last; ++t) {
+    const std::int32_t place = a.cursors.generated[slot] + t - first + (a.prompt ? 0 : 1);
+    a.history.tokens[slot * a.history.capacity + place % a.history.capacity] = sampled[t].token;
+  }
+  for (std::int32_t t = first; a.seen && t <= last; ++t) {
+    std::uint16_t& seen = a.seen[slot * a.vocabulary + sampled[t].token];
+    if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
+  }
+  return last;
 }
 
 __global__ void commit_kernel(Commit a) {
   wait_for_predecessor();
   let_successor_start();
-  for (std::int32_t r = threadIdx.x; r < a.requests.count; r += kThreads) {
-    const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
-    if (a.counts) a.counts[r] = 0;
-    if (first == end) continue;
-    const Sampled* sampled = a.sampled.data();
-    std::int32_t last = first;
-    while (!a.prompt && last + 1 < end && a.ids[last + 1] == sampled[last].token) ++last;
-    if (a.assumed > 0 && !a.prompt) last = min(first + a.assumed, end) - 1;
-    a.cursors.token[slot] = sampled[last].token;
-    a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
-    if (a.counts) a.counts[r] = last - first + 1;
-    for (std::int32_t t = first; a.history.tokens && t <= last; ++t) {
-      const std::int32_t place = a.cursors.generated[slot] + t - first + (a.prompt ? 0 : 1);
-      a.history.tokens[slot * a.history.capacity + place % a.history.capacity] = sampled[t].token;
-    }
-    for (std::int32_t t = first; a.seen && t <= last; ++t) {
-      std::uint16_t& seen = a.seen[slot * a.vocabulary + sampled[t].token];
-      if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
-    }
-  }
+  const auto r = static_cast<std::int32_t>(blockIdx.x);
+  __shared__ std::int32_t last;
+  if (threadIdx.x == 0) last = commit_request(a, r);
+  if (!a.last.data) return;
+  __syncthreads();
+  if (last < 0) return;
+  // A row as it is, in units of bf16.
+  const std::int64_t units = a.last.format == Format::f32 ? 2 : 1;
+  const auto* from = static_cast<const std::uint16_t*>(a.outputs.data) + last * a.outputs.stride * units;
+  auto* to = static_cast<std::uint16_t*>(a.last.data) + a.requests.slot[r] * a.last.stride * units;
+  for (std::int64_t i = threadIdx.x; i < a.last.cols * units; i += kThreads) to[i] = from[i];
 }
 
 }  // namespace
@@ -134,7 +155,8 @@ void place_drafts(Stream& s, const PlaceDrafts& a) {
 
 void commit(Stream& s, const Commit& a) {
   check_commit(a);
-  launch(s, "commit", {.threads = kThreads}, commit_kernel, a);
+  if (a.requests.count == 0) return;
+  launch(s, "commit", {.blocks = static_cast<unsigned>(a.requests.count), .threads = kThreads}, commit_kernel, a);
 }
 
 }  // namespace quire::cuda

@@ -32,6 +32,9 @@ void check_step_begin(const StepBegin& a) {
 void check_place_drafts(const PlaceDrafts& a) {
   check_rows("place_drafts", "logits", a.logits, a.logits.rows, a.logits.cols, Format::f32);
   QUIRE_CHECK(a.logits.cols > 0 && a.requests.first_row && a.ids, "place_drafts: an operand has no memory");
+  QUIRE_CHECK(a.row >= 0 && (a.row == 0 || a.logits.rows == a.requests.count),
+              "place_drafts: {} rows of logits for row {} of {} requests", a.logits.rows, a.row,
+              a.requests.count);
 }
 
 void check_commit(const Commit& a) {
@@ -41,6 +44,9 @@ void check_commit(const Commit& a) {
   QUIRE_CHECK(!a.seen || a.vocabulary > 0, "commit: a vocabulary of {}", a.vocabulary);
   QUIRE_CHECK(!a.history.tokens || a.history.capacity > 0, "commit: a history of {} tokens",
               a.history.capacity);
+  if (!a.last.data) return;
+  check_rows("commit", "outputs", a.outputs, std::ssize(a.sampled), a.last.cols, a.last.format);
+  check_rows("commit", "last", a.last, a.last.rows, a.last.cols, a.last.format);
 }
 
 void reference::step_begin(Stream&, const StepBegin& a) {
@@ -64,12 +70,13 @@ void reference::step_begin(Stream&, const StepBegin& a) {
     c.previous[slot] = c.generated[slot];
     c.generated[slot] += accepted;
     c.length[slot] += accepted;
-    a.start[r] = c.length[slot], a.generated[r] = c.generated[slot], a.previous[r] = c.previous[slot];
+    a.start[r] = std::max(c.length[slot] + a.ahead, 0);
+    a.generated[r] = c.generated[slot], a.previous[r] = c.previous[slot];
     for (std::int32_t i = 0; i < end - first; ++i) {
       const std::int32_t token = i == 0 ? c.token[slot] : a.drafts[slot * (kMostWindow - 1) + i - 1];
-      const std::int32_t index = c.length[slot] + i, page = index / a.kv.page_size;
+      const std::int32_t index = c.length[slot] + a.ahead + i, page = index / a.kv.page_size;
       const std::int32_t held =
-          page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
+          index >= 0 && page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
       row(first + i, slot, token, index, index + c.delta[slot],
           held < 0 ? -1 : held * a.kv.page_size + index % a.kv.page_size);
     }
@@ -79,13 +86,18 @@ void reference::step_begin(Stream&, const StepBegin& a) {
 
 void reference::place_drafts(Stream&, const PlaceDrafts& a) {
   check_place_drafts(a);
+  const auto likeliest = [&](std::int64_t row) {
+    std::int64_t best = 0;
+    for (std::int64_t v = 1; v < a.logits.cols; ++v)
+      if (load(a.logits, row, v) > load(a.logits, row, best)) best = v;
+    return static_cast<std::int32_t>(best);
+  };
   for (std::int32_t r = 0; r < a.requests.count; ++r) {
-    for (std::int32_t t = a.requests.first_row[r] + 1; t < a.requests.first_row[r + 1]; ++t) {
-      std::int64_t best = 0;
-      for (std::int64_t v = 1; v < a.logits.cols; ++v)
-        if (load(a.logits, t, v) > load(a.logits, t, best)) best = v;
-      a.ids[t] = static_cast<std::int32_t>(best);
-    }
+    const std::int32_t first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
+    if (a.row == 0)
+      for (std::int32_t t = first + 1; t < end; ++t) a.ids[t] = likeliest(t);
+    else if (first + a.row < end)
+      a.ids[first + a.row] = likeliest(r);
   }
 }
 
@@ -110,6 +122,8 @@ void reference::commit(Stream&, const Commit& a) {
       std::uint16_t& seen = a.seen[slot * a.vocabulary + a.sampled[t].token];
       if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
     }
+    for (std::int64_t d = 0; a.last.data && d < a.last.cols; ++d)
+      store(a.last, slot, d, load(a.outputs, last, d));
   }
 }
 

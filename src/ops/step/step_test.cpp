@@ -86,6 +86,31 @@ TEST(StepTest, BeginsWhereTheAcceptedRowsEnd) {
   }
 }
 
+// Another row of each sequence, before or after those of the step.
+TEST(StepTest, BeginsAheadOrBehind) {
+  for (const Ops* ops : tables()) {
+    Stream stream;
+    Operands a({0, 1, 1, 2}, {0, 1, 2}, 4);
+    a.cursors.length[0] = 61;
+    StepBegin begin = a.begin(1);
+    ops->step_begin(stream, begin);
+    EXPECT_THAT(a.start, ElementsAre(64, 0, 0)) << ops->name;
+    begin.ahead = -1;
+    ops->step_begin(stream, begin);
+    EXPECT_THAT(a.start, ElementsAre(63, 0, 0));
+    EXPECT_THAT(a.index, ElementsAre(63, -1, 0, 0));
+    EXPECT_THAT(a.kv_row, ElementsAre(5 * 64 + 63, -1, -1, -1));
+    EXPECT_THAT(Ints(a.position.begin(), a.position.begin() + 2), ElementsAre(43, -1));
+    begin.ahead = 2;
+    ops->step_begin(stream, begin);
+    EXPECT_THAT(a.start, ElementsAre(66, 0, 2));
+    EXPECT_THAT(a.kv_row, ElementsAre(9 * 64 + 2, -1, -1, -1));
+    EXPECT_THAT(a.cursors.length, ElementsAre(64, 5, 0, 191));
+    EXPECT_THAT(a.cursors.generated, ElementsAre(13, 0, 0, 31));
+    EXPECT_THAT(a.cursors.token, ElementsAre(100, 101, 102, 103));
+  }
+}
+
 TEST(StepTest, CommitsTheRowsThatAgree) {
   constexpr std::int64_t kVocabulary = 8;
   for (const Ops* ops : tables()) {
@@ -105,7 +130,8 @@ TEST(StepTest, CommitsTheRowsThatAgree) {
                   .sampled = sampled,
                   .counts = counts.data(),
                   .seen = seen.data(),
-                  .vocabulary = kVocabulary};
+                  .vocabulary = kVocabulary,
+                  .history = {}};
     ops->commit(stream, commit);
     EXPECT_THAT(a.cursors.accepted, ElementsAre(1, 1, 3, 1)) << ops->name;
     EXPECT_THAT(counts, ElementsAre(3, 1, 0, 1));
@@ -158,6 +184,38 @@ TEST(StepTest, CommitKeepsTheTokensThatCount) {
   }
 }
 
+TEST(StepTest, CommitKeepsTheLastOutputThatCounts) {
+  constexpr std::int64_t kCols = 300;
+  for (const Ops* ops : tables()) {
+    for (const Format format : {Format::f32, Format::bf16}) {
+      Stream stream;
+      // Slot 2 with three rows, of which two count; nobody; slot 0 with one row.
+      Operands a({0, 3, 3, 4}, {2, 0, 0}, 5);
+      a.ids = {1, 2, 9, /**/ 7, /**/ 0};
+      std::vector<Sampled> sampled(5);
+      const Ints drawn = {2, 3, 4, /**/ 5, /**/ 0};
+      for (std::size_t i = 0; i < drawn.size(); ++i) sampled[i].token = drawn[i];
+      Matrix outputs(format, 5, kCols), last(format, kSlots, kCols);
+      for (std::int64_t t = 0; t < 5; ++t)
+        for (std::int64_t d = 0; d < kCols; ++d) outputs.set(t, d, static_cast<float>(1000 * t + d % 100));
+      for (std::int64_t s = 0; s < kSlots; ++s)
+        for (std::int64_t d = 0; d < kCols; ++d) last.set(s, d, -1);
+      ops->commit(stream, {.cursors = a.cursors.view(),
+                           .requests = a.requests(3),
+                           .ids = a.ids.data(),
+                           .sampled = sampled,
+                           .history = {},
+                           .outputs = outputs,
+                           .last = last});
+      for (std::int64_t d = 0; d < kCols; ++d) {
+        ASSERT_EQ(last.get(0, d), outputs.get(3, d)) << ops->name << " " << d;
+        ASSERT_EQ(last.get(2, d), outputs.get(1, d)) << ops->name << " " << d;
+        ASSERT_EQ(last.get(1, d), -1) << ops->name << " " << d;
+      }
+    }
+  }
+}
+
 TEST(StepTest, PlacesTheLikeliestDrafts) {
   constexpr std::int64_t kVocabulary = 20'000;
   for (const Ops* ops : tables()) {
@@ -171,6 +229,13 @@ TEST(StepTest, PlacesTheLikeliestDrafts) {
     logits.set(2, 0, -1);
     ops->place_drafts(stream, {.logits = logits, .requests = a.requests(3), .ids = a.ids.data()});
     EXPECT_THAT(a.ids, ElementsAre(1, 12'291, 7, 4, 5, 6)) << ops->name;
+
+    // A row of logits for each request.
+    Rows three = logits;
+    three.rows = 3;
+    a.ids = {1, 2, 3, 4, 5, 6};
+    ops->place_drafts(stream, {.logits = three, .requests = a.requests(3), .ids = a.ids.data(), .row = 2});
+    EXPECT_THAT(a.ids, ElementsAre(1, 2, 0, 4, 5, 6)) << ops->name;
   }
 }
 
