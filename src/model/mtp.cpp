@@ -232,11 +232,9 @@ void MtpHead::attention(Pass& p) {
 void MtpHead::mlp(Pass& p) {
   const Arena::Scope scope(p.arena);
   const TextLayerWeights& w = weights_.layer;
-  const Rows gate = p.rows(config_.intermediate_size), up = p.rows(config_.intermediate_size);
-  const Projection projections[] = {{&w.gate_proj, gate}, {&w.up_proj, up}};
-  ops_.project(p.stream, p.h, std::span(projections));
-  ops_.swiglu(p.stream, gate, up, gate);
-  ops_.linear(p.stream, gate, w.down_proj, {}, p.y);
+  const Rows spare = p.rows(config_.intermediate_size), gated = p.rows(config_.intermediate_size);
+  ops_.project_swiglu(p.stream, p.h, w.gate_proj, w.up_proj, spare, gated);
+  ops_.linear(p.stream, gated, w.down_proj, {}, p.y);
 }
 
 }  // namespace quire
