@@ -1,23 +1,24 @@
 // The inner loop of every product whose both operands run along K in memory: linear, and queries against
 // keys. Included only by *_cpu.cpp files (see simd.h).
 //
-// A is f32 (an activation widened once), B is as stored, and each vector of B is widened as it is loaded: on
-// the CPUs this was measured on, a bf16 dot product instruction does half the work per cycle of two f32
-// multiply-adds.
+// A is f32 (an activation widened once), B is as stored and widened: on the CPUs this was measured on, a bf16
+// dot product instruction does half the work per cycle of two f32 multiply-adds.
 //
 // One output is one vector accumulator: lane i takes elements i, i + L, i + 2L, ... in order, and the lanes
 // are added by the tree of sums4. That order depends on K alone: tile shape, neighbours and threads never
 // enter, so the bits of an output are the same in every call.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
-#include "ops/cpu/simd.h"
+#include "ops/cpu/rows.h"
 
 namespace quire::QUIRE_ISA {
 
 // Rows of A in one tile: as many as the registers hold beside 4 rows of B.
-constexpr int kTileRows = kVectorRegisters == 32 ? 6 : 2;
+constexpr int kTileRows = kVectorRegisters == 32 ? 6 : 3;
 
 // emit(i, sums): for the R rows of A at `a` (apart by `a_stride`) the sums with the 4 rows of B at b[0..3].
 template <int R, typename B, typename Emit>
@@ -42,27 +43,46 @@ inline void dot_tile(const float* a, std::int64_t a_stride, const B* const (&b)[
   for (int i = 0; i < R; ++i) emit(i, sums4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]));
 }
 
+// R is the number of rows, at most kMost.
+template <int kMost, typename B, typename Emit>
+inline void dot_tile_of(int R, const float* a, std::int64_t a_stride, const B* const (&b)[4], std::int64_t K,
+                        Emit emit) {
+  if constexpr (kMost > 1)
+    if (R < kMost) return dot_tile_of<kMost - 1>(R, a, a_stride, b, K, emit);
+  dot_tile<kMost>(a, a_stride, b, K, emit);
+}
+
+template <typename B, typename Emit>
+inline void dot_tiles(const float* a, std::int64_t a_stride, std::int64_t rows, const B* b,
+                      std::int64_t b_stride, std::int64_t outs, std::int64_t K, Emit emit) {
+  for (std::int64_t i = 0; i < rows; i += kTileRows) {
+    const auto count = static_cast<int>(std::min<std::int64_t>(rows - i, kTileRows));
+    for (std::int64_t j = 0; j < outs; j += 4) {
+      const int n = static_cast<int>(std::min<std::int64_t>(outs - j, 4));
+      const B* bj[4];
+      for (int l = 0; l < 4; ++l) bj[l] = b + (j + (l < n ? l : 0)) * b_stride;
+      dot_tile_of<kTileRows>(count, a + i * a_stride, a_stride, bj, K,
+                             [&](int r, __m128 sums) { emit(i + r, j, sums, n); });
+    }
+  }
+}
+
 // All products of `rows` rows of A with `outs` rows of B: emit(i, j, sums, n) hands over outputs (i, j ..
-// j+n-1), n <= 4.
+// j+n-1), n <= 4. Where several tiles meet the same rows of B, these are widened once for all of them, as
+// many as the first-level cache holds.
 template <typename B, typename Emit>
 inline void dot_block(const float* a, std::int64_t a_stride, std::int64_t rows, const B* b,
                       std::int64_t b_stride, std::int64_t outs, std::int64_t K, Emit emit) {
-  for (std::int64_t i = 0; i < rows; i += kTileRows) {
-    const auto count = static_cast<int>(rows - i < kTileRows ? rows - i : kTileRows);
-    for (std::int64_t j = 0; j < outs; j += 4) {
-      const int n = outs - j < 4 ? static_cast<int>(outs - j) : 4;
-      const B* bj[4];
-      for (int l = 0; l < 4; ++l) bj[l] = b + (j + (l < n ? l : 0)) * b_stride;
-      const auto out = [&](int r, __m128 sums) { emit(i + r, j, sums, n); };
-      const float* ai = a + i * a_stride;
-      if (count == kTileRows) {
-        dot_tile<kTileRows>(ai, a_stride, bj, K, out);
-      } else {
-        for (int r = 0; r < count; ++r) {
-          dot_tile<1>(ai + r * a_stride, a_stride, bj, K, [&](int, __m128 sums) { out(r, sums); });
-        }
-      }
-    }
+  constexpr std::int64_t kWidened = 8192;  // elements
+  const std::int64_t group = kWidened / K / 4 * 4;
+  if (std::is_same_v<B, float> || rows <= kTileRows || group == 0)
+    return dot_tiles(a, a_stride, rows, b, b_stride, outs, K, emit);
+  alignas(64) float wide[kWidened];
+  for (std::int64_t first = 0; first < outs; first += group) {
+    const std::int64_t count = std::min(group, outs - first);
+    for (std::int64_t j = 0; j < count; ++j) widen_row(b + (first + j) * b_stride, K, wide + j * K);
+    dot_tiles(a, a_stride, rows, wide, K, count, K,
+              [&](std::int64_t i, std::int64_t j, __m128 sums, int n) { emit(i, first + j, sums, n); });
   }
 }
 
