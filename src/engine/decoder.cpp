@@ -279,7 +279,8 @@ void Decoder::skip_prompt(int slot, std::int64_t length) {
   batch_.clear();
 }
 
-void Decoder::step(std::span<const int> slots, int window) {
+void Decoder::step(std::span<const int> slots, int window, bool keep_up) {
+  QUIRE_CHECK(keep_up || window == 1, "windows of {} rows without a drafter that keeps up", window);
   if (window != batch_window_ || !std::equal(slots.begin(), slots.end(), batch_.begin(), batch_.end())) {
     arrays_.set_batch(stream_, slots, window);
     if (one_row_) one_row_->set_batch(stream_, slots, 1);
@@ -288,30 +289,31 @@ void Decoder::step(std::span<const int> slots, int window) {
   }
   const int requests = bucket(static_cast<int>(slots.size()));
   const StepArrays::Window w = arrays_.window(*kv_, states_, drafts(), requests, window);
-  Recorded& recorded = graphs_[{requests, window}];
+  Recorded& recorded = graphs_[{requests, keep_up ? window : 0}];
   const bool usual = recorded.graph.get() || (recorded.ran && !(backend_.capture && switches_.graphs));
   backend_.record(stream_, next_result().begun.get());
   if (backend_.capture && switches_.graphs && recorded.ran) {
     if (!recorded.graph.get())
-      recorded.graph = Handle(backend_.capture(stream_, [&] { run_window(w); }), backend_.delete_graph);
+      recorded.graph =
+          Handle(backend_.capture(stream_, [&] { run_window(w, keep_up); }), backend_.delete_graph);
     backend_.run(stream_, recorded.graph.get());
   } else {
-    run_window(w);
+    run_window(w, keep_up);
     recorded.ran = true;
   }
   publish(slots.size() * static_cast<std::size_t>(window), slots.size(), usual);
 }
 
-void Decoder::run_window(const StepArrays::Window& window) {
+void Decoder::run_window(const StepArrays::Window& window, bool keep_up) {
   const Step& step = window.step;
   backend_.ops->step_begin(stream_, window.begin);
   if (drafter_ && step.requests.longest > 1) drafter_->draft(stream_, step, arrays_.ids());
-  if (mtp_)
+  if (mtp_ && keep_up)
     mtp_->draft(stream_, step, arrays_.ids(),
                 one_row_->window(*kv_, states_, drafts(), step.requests.count, 1));
   draw(text_.forward(stream_, step), step.requests, false);
-  if (drafter_) drafter_->extend(stream_, step, text_.features());
-  if (mtp_) mtp_->extend(stream_, step, text_.outputs());
+  if (drafter_ && keep_up) drafter_->extend(stream_, step, text_.features());
+  if (mtp_ && keep_up) mtp_->extend(stream_, step, text_.outputs());
 }
 
 // A token for every row of logits, and what becomes of the sequences.

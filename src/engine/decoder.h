@@ -125,8 +125,9 @@ class Decoder {
   void skip_prompt(int slot, std::int64_t length);
 
   // One step of these slots with `window` rows each: every sequence's next token and, in a window of more,
-  // drafts after it. A result of slots * window rows.
-  void step(std::span<const int> slots, int window = 1);
+  // drafts after it. A result of slots * window rows. `keep_up`: a drafter makes what it needs for drafts in
+  // later steps; where it did not, drafts get worse, nothing else.
+  void step(std::span<const int> slots, int window = 1, bool keep_up = true);
 
   // [slots, kMostWindow - 1] in the backend's memory: what the next step of a slot runs after its token.
   // Masks when there is a draft model, which puts its drafts in their place, as the model's own head does.
@@ -173,7 +174,7 @@ class Decoder {
   void publish(std::size_t rows, std::size_t requests, bool usual);
   void extend_mtp(const Step& step, const Prompt& prompt, std::size_t end);
   void note_prompt(int slot, std::span<const std::int32_t> tokens);
-  void run_window(const StepArrays::Window& window);
+  void run_window(const StepArrays::Window& window, bool keep_up);
 
   const TextConfig& config_;
   const Backend& backend_;
@@ -204,7 +205,7 @@ class Decoder {
     bool ran = false;  // kernels are loaded when they first run, which a recording cannot do
     Handle graph;
   };
-  std::map<std::pair<int, int>, Recorded> graphs_;  // by requests and window
+  std::map<std::pair<int, int>, Recorded> graphs_;  // by requests and window; 0: not kept up
 
   Pending results_[kMostUntaken];
   int next_ = 0, untaken_ = 0;

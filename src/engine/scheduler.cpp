@@ -16,6 +16,9 @@ constexpr std::int64_t kRoomUnit = 2048;
 // Tokens that a sequence can go on for when it is let in: what makes room comes back after a while, not at
 // once.
 constexpr std::int64_t kHeadway = 256;
+// Of so many sequences at any time one drafts although drafts are hopeless elsewhere: they may have become
+// better.
+constexpr std::int64_t kToJudgeAlone = 8;
 
 double seconds_between(Sequence::Clock::time_point from, Sequence::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
@@ -205,7 +208,9 @@ bool Scheduler::admit() {
   free_slots_.pop_back();
   prompt_->admitted_ = Sequence::Clock::now();
   prompt_->order_ = ++admitted_;
-  prompt_->has_drafts_ = decoder_.has_drafter();
+  prompt_->has_drafts_ = decoder_.has_drafter() && !has_penalties(prompt_->settings);
+  if (admitted_ - judged_alone_ > kToJudgeAlone * (std::ssize(running_) + 1))
+    prompt_->judges_alone_ = true, judged_alone_ = admitted_;
   const int place = find(prefix_of(*prompt_));
   decoder_.open(prompt_->slot_, std::min(prompt_->room(), prompt_->known() + limits_.window),
                 prompt_->settings, place);
@@ -386,15 +391,28 @@ void Scheduler::step(bool penalties) {
     slots.push_back(s->slot_);
   }
   if (slots.empty()) return;
-  decoder_.step(slots, window_for(sequences, penalties));
-  ask(std::move(sequences), false);
+  give_up_drafts(sequences);
+  const int window = window_for(sequences, penalties);
+  const bool keep_up = window > 1 || !decoder_.has_drafter() ||
+                       std::ranges::any_of(sequences, [](const Shared& s) { return s->has_drafts_; });
+  decoder_.step(slots, window, keep_up);
+  ask(std::move(sequences), false, keep_up);
 }
 
-void Scheduler::ask(std::vector<Shared> sequences, bool prompt) {
+// A drafter does not keep up with sequences whose drafts are hopeless, unless it does with others in the
+// step; they have none any more.
+void Scheduler::give_up_drafts(const std::vector<Shared>& sequences) {
+  if (!decoder_.has_drafter() || limits_.fixed_window) return;
+  for (const Shared& s : sequences)
+    s->has_drafts_ = s->has_drafts_ && !policy_.hopeless(s->acceptance_, s->judges_alone_);
+}
+
+void Scheduler::ask(std::vector<Shared> sequences, bool prompt, bool kept_up) {
   std::vector<bool> had_drafts;
   for (const Shared& s : sequences) had_drafts.push_back(s->has_drafts_);
   asked_.push_back({.sequences = std::move(sequences),
                     .had_drafts = std::move(had_drafts),
+                    .kept_up = kept_up,
                     .prompt = prompt,
                     .number = next_number_++});
 }
@@ -423,7 +441,7 @@ void Scheduler::take(std::size_t leave_untaken) {
     const Decoder::Result result = decoder_.take();
     while (!retired_.empty() && retired_.front().number <= asked.number) retired_.pop_front();
     const std::size_t window = result.rows.size() / asked.sequences.size();
-    if (!asked.prompt && result.usual)
+    if (!asked.prompt && asked.kept_up && result.usual)
       policy_.took(Decoder::bucket(static_cast<int>(asked.sequences.size())), static_cast<int>(window),
                    result.seconds);
     for (std::size_t i = 0; i < asked.sequences.size(); ++i) {

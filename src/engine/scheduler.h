@@ -94,9 +94,10 @@ class Sequence {
   Rows features_;
   std::int64_t first_feature_ = 0;
   std::size_t prompt_done_ = 0;
-  int tokens_ = 0;           // taken
-  bool has_drafts_ = false;  // as far as is known, for its next step
-  Acceptance acceptance_;    // of steps for which it had
+  int tokens_ = 0;             // taken
+  bool has_drafts_ = false;    // as far as is known, for its next step
+  bool judges_alone_ = false;  // whether its drafts are hopeless
+  Acceptance acceptance_;      // of steps for which it had
   Clock::time_point submitted_, admitted_;
   Handle encoding_, encoded_;  // events
 };
@@ -139,6 +140,7 @@ class Scheduler {
   struct Asked {
     std::vector<Shared> sequences;  // one for each request of the result
     std::vector<bool> had_drafts;   // each of them, when the window was chosen
+    bool kept_up = true;            // with them, by a drafter
     bool prompt = false;
     std::int64_t number = 0;
   };
@@ -179,7 +181,8 @@ class Scheduler {
   void take(Sequence& sequence, const Decoder::Result& result, std::size_t request, bool prompt);
   int window_for(const std::vector<Shared>& sequences, bool penalties);
   void leave(Sequence& sequence);
-  void ask(std::vector<Shared> sequences, bool prompt);
+  void give_up_drafts(const std::vector<Shared>& sequences);
+  void ask(std::vector<Shared> sequences, bool prompt, bool kept_up = true);
   void retire(std::optional<Decoder::Saved>& saved);
   void fail_all(std::exception_ptr error);
 
@@ -195,10 +198,10 @@ class Scheduler {
   std::deque<Shared> waiting_;
 
   // The thread's own.
-  Shared prompt_;                // the one whose prompt is being run
-  std::vector<Shared> running_;  // those that take part in steps, in the order of admission
-  std::deque<Shared> saved_;     // those that made room, the first to resume first
-  std::int64_t admitted_ = 0;
+  Shared prompt_;                                 // the one whose prompt is being run
+  std::vector<Shared> running_;                   // those that take part in steps, in the order of admission
+  std::deque<Shared> saved_;                      // those that made room, the first to resume first
+  std::int64_t admitted_ = 0, judged_alone_ = 0;  // in all, and when the last was that judges alone
   std::atomic<std::int64_t> times_made_room_{0};
   std::vector<KeptPrefix> prefixes_;  // by place
   std::vector<int> free_slots_;

@@ -1,6 +1,7 @@
 #include "engine/window_policy.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/error.h"
 
@@ -11,6 +12,8 @@ namespace {
 constexpr double kMemory = 31.0 / 32;
 // Steps that a prior stands for.
 constexpr double kPriorSteps = 4;
+// Tokens of a window that pay nowhere: drafting a single token takes a larger share of a step.
+constexpr double kHopeless = 1.2;
 // Of a new measurement in the mean of all.
 constexpr double kNewest = 1.0 / 8;
 
@@ -43,24 +46,26 @@ double Acceptance::tokens(int rows, const Acceptance* prior) const {
   return sum;
 }
 
-WindowPolicy::WindowPolicy(int most, const FirstGuess& guess) : row_guess_(guess.row), all_(guess.right) {
+WindowPolicy::WindowPolicy(int most, const FirstGuess& guess) : guess_(guess), all_(guess.right) {
   for (int window = 1; window < most; window *= 2) windows_.push_back(window);
   windows_.push_back(most);
 }
 
-// Seconds of a step. One that has not been measured is thought to be longer than the next smaller one by what
-// its rows are guessed to add; before a larger one that was, by half of what a line between the two gives:
-// the first rows may hide behind the weights.
+// Seconds of a step. One that has not been measured is thought to be longer than the next smaller one by half
+// of what a line says, to the next larger one or, if there is none, from the one before: the first rows may
+// hide behind the weights, and a drafter's share is the same for all. What rows are guessed to add comes on
+// top.
 double WindowPolicy::cost(int bucket, int window) const {
-  double seconds = 0;
+  double seconds = 0, slope = 0;
   int rows = 1;  // of the largest that was measured
   for (const int w : windows_) {
     const auto it = seconds_.find({bucket, w});
     if (it == seconds_.end()) continue;
-    if (w > window) return seconds + std::max(0.0, it->second - seconds) * (window - rows) / (w - rows) / 2;
+    if (seconds > 0) slope = std::max(0.0, it->second - seconds) / (w - rows) / 2;
+    if (w > window) return seconds + slope * (window - rows);
     seconds = std::max(seconds, it->second), rows = w;
   }
-  return seconds * (1 + row_guess_ * (window - rows));
+  return (seconds + slope * (window - rows)) * (1 + guess_.row * (window - rows));
 }
 
 int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequences, int others) {
@@ -72,18 +77,25 @@ int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequence
     return seconds > 0 ? tokens / seconds : 0;  // 0: not even a window of 1 has been measured
   };
   if (rate(windows_.front()) == 0) return windows_.front();
+  // Many sequences show in one try what one shows in many.
+  if (!std::exchange(begun_, true))
+    saved_ += guess_.tries * cost(bucket, windows_.front()) / static_cast<double>(sequences.size() + others);
   // Before anything larger the next to the smallest: what it shows of the drafts says whether the others,
   // which may take several times as long, are worth a try.
   const bool begun = windows_.size() < 2 || seconds_.contains({bucket, windows_[1]});
   const auto end = begun ? windows_.end() : windows_.begin() + 2;
   const auto best = std::ranges::max_element(windows_.begin(), end, {}, rate);
   // Now and then the next larger one: there is no other way to see that drafts have become better.
-  saved_ += kCuriosity * cost(bucket, *best);
+  saved_ += guess_.curiosity * cost(bucket, *best);
   if (best + 1 == end) return *best;
   const double loss = cost(bucket, best[1]) * (1 - rate(best[1]) / rate(*best));
   if (saved_ < loss) return *best;
   saved_ -= loss;
   return best[1];
+}
+
+bool WindowPolicy::hopeless(const Acceptance& sequence, bool own) const {
+  return sequence.tokens(windows_.back(), own ? nullptr : &all_) < kHopeless;
 }
 
 void WindowPolicy::took(int bucket, int window, double seconds) {

@@ -234,6 +234,25 @@ TEST_F(EngineTest, DraftsOfItsOwnHeadChangeNoToken) {
   run(model, "auto", "", Precision::bf16);  // a CPU pays for every row
 }
 
+// Drafts that are never right: after some pages nobody keeps up with them, and the text is the same.
+TEST_F(EngineTest, HopelessDraftsAreGivenUp) {
+  request.max_tokens = 60;
+  const std::vector<std::int32_t> plain = engine.generate(request).tokens;
+  const TemporaryDirectory drafter;
+  std::int32_t unused = 0;  // a token that the text does not have
+  while (std::ranges::find(plain, unused) != plain.end()) ++unused;
+  write_drafter(drafter.path(), kStamp.model, unused, 6);
+  Engine e({.model = kStamp.model, .device = Device::cpu, .draft = drafter.path()});
+  bool given_up = false;
+  for (int page = 0; page < 200 && !given_up; ++page) {
+    const Result result = e.generate(request);
+    ASSERT_EQ(result.tokens, plain);
+    ASSERT_EQ(result.drafts.tokens, result.drafts.steps);
+    given_up = result.drafts.drafted.empty();
+  }
+  EXPECT_TRUE(given_up);
+}
+
 TEST(EngineDraftsOfItsOwnHead, NeedOne) {
   EXPECT_THAT(error_of([] { Engine({.model = kStamp.model, .device = Device::cpu, .draft = "mtp"}); }),
               testing::AllOf(testing::StartsWith("not_found: tests/golden/tiny-a: no tensor there is named"),

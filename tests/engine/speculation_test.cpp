@@ -211,10 +211,13 @@ class FoundDrafts : public testing::TestWithParam<std::tuple<const Backend*, Sou
       out[i].push_back(loaded.begin(*with_drafts, slots[i], length, settings));
     }
     const auto step = [&](std::size_t first) {
-      with_drafts->step(std::span(slots).subspan(first), window);
+      // Now and then the drafter does not keep up.
+      const bool rests = source() != Source::lookup && steps % 7 == 5;
+      const int now = rests ? 1 : window;
+      with_drafts->step(std::span(slots).subspan(first), now, !rests);
       const Decoder::Result result = with_drafts->take();
       for (std::size_t i = first; i < slots.size(); ++i) {
-        const auto rows = result.rows.subspan((i - first) * static_cast<std::size_t>(window));
+        const auto rows = result.rows.subspan((i - first) * static_cast<std::size_t>(now));
         const int count = result.counts[i - first];
         for (int row = 0; row < count; ++row) out[i].push_back(rows[static_cast<std::size_t>(row)].token);
         if (source() == Source::lookup) {

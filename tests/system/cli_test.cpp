@@ -253,7 +253,7 @@ TEST(Parse, DraftsChangeNoText) {
     EXPECT_EQ(record["totals"].contains("acceptance_length"), draft != std::string("none")) << draft;
   }
   EXPECT_THAT(quire({"parse", "samples/letter.png", "--draft", "no/such"}).err,
-              HasSubstr("draft is no/such, where there is no drafter: expected none, auto, ngram or"));
+              HasSubstr("draft is no/such, where there is no drafter: expected none, auto, ngram, mtp or"));
 }
 
 TEST(Parse, PagesAreSelected) {
