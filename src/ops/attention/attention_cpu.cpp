@@ -115,9 +115,8 @@ void finish_rows(float* scores, std::int64_t scores_stride, std::int64_t rows, s
                        store_lanes(out + (i0 + r) * out_stride + e, div(acc, set1(total[r])), lanes);
                      });
   };
-  std::int64_t i = 0;
-  for (; i + kTileRows <= rows; i += kTileRows) tile(std::integral_constant<int, kTileRows>{}, i);
-  for (; i < rows; ++i) tile(std::integral_constant<int, 1>{}, i);
+  for (std::int64_t i = 0; i < rows; i += kTileRows)
+    with_rows<kTileRows>(rows - i, [&](auto tile_rows) { tile(tile_rows, i); });
 }
 
 // Rows i0 .. i0 + rows - 1 of request r in head h. `scores` has room for so many score rows, `q` for so many
@@ -285,11 +284,10 @@ void vision_attention(Stream& s, const VisionAttention& a) {
         }
         for (std::int64_t j = 0; j < padded; j += kTileWidth) {
           const float* k = packed.k + j * E;
-          std::int64_t i = 0;
-          for (; i + kTileRows <= rows; i += kTileRows) {
-            score_tile<kTileRows>(q + i * E, k, E, scale, scores + i * padded + j, padded);
-          }
-          for (; i < rows; ++i) score_tile<1>(q + i * E, k, E, scale, scores + i * padded + j, padded);
+          for (std::int64_t i = 0; i < rows; i += kTileRows)
+            with_rows<kTileRows>(rows - i, [&](auto tile_rows) {
+              score_tile<tile_rows()>(q + i * E, k, E, scale, scores + i * padded + j, padded);
+            });
         }
         finish_rows(scores, padded, rows, N, 0, Pages<float>{packed.v, v_stride, N, nullptr}, E,
                     row<A>(a.out, i0) + h * E, a.out.stride);

@@ -43,26 +43,26 @@ inline void dot_tile(const float* a, std::int64_t a_stride, const B* const (&b)[
   for (int i = 0; i < R; ++i) emit(i, sums4(acc[i][0], acc[i][1], acc[i][2], acc[i][3]));
 }
 
-// R is the number of rows, at most kMost.
-template <int kMost, typename B, typename Emit>
-inline void dot_tile_of(int R, const float* a, std::int64_t a_stride, const B* const (&b)[4], std::int64_t K,
-                        Emit emit) {
+// body(R) with R the number of rows, at most kMost, as a constant.
+template <int kMost, typename Body>
+inline void with_rows(std::int64_t rows, Body body) {
   if constexpr (kMost > 1)
-    if (R < kMost) return dot_tile_of<kMost - 1>(R, a, a_stride, b, K, emit);
-  dot_tile<kMost>(a, a_stride, b, K, emit);
+    if (rows < kMost) return with_rows<kMost - 1>(rows, body);
+  body(std::integral_constant<int, kMost>());
 }
 
 template <typename B, typename Emit>
 inline void dot_tiles(const float* a, std::int64_t a_stride, std::int64_t rows, const B* b,
                       std::int64_t b_stride, std::int64_t outs, std::int64_t K, Emit emit) {
   for (std::int64_t i = 0; i < rows; i += kTileRows) {
-    const auto count = static_cast<int>(std::min<std::int64_t>(rows - i, kTileRows));
     for (std::int64_t j = 0; j < outs; j += 4) {
       const int n = static_cast<int>(std::min<std::int64_t>(outs - j, 4));
       const B* bj[4];
       for (int l = 0; l < 4; ++l) bj[l] = b + (j + (l < n ? l : 0)) * b_stride;
-      dot_tile_of<kTileRows>(count, a + i * a_stride, a_stride, bj, K,
-                             [&](int r, __m128 sums) { emit(i + r, j, sums, n); });
+      with_rows<kTileRows>(rows - i, [&](auto R) {
+        dot_tile<R()>(a + i * a_stride, a_stride, bj, K,
+                      [&](int r, __m128 sums) { emit(i + r, j, sums, n); });
+      });
     }
   }
 }
