@@ -19,6 +19,7 @@ constexpr std::string_view kHelp =
     "\n"
     "  quire parse INPUT...     pictures, PDFs and folders of them to Markdown\n"
     "  quire inspect [MODEL]    what a model directory holds and what it needs\n"
+    "  quire inspect --drafter  why a drafter drafts little\n"
     "  quire bench --shape S    how long a decode step takes, and why\n"
     "  quire bench --spec       what a drafter is worth on pages\n"
     "  quire --version\n"

@@ -128,6 +128,8 @@ struct DraftCounts {
   double acceptance_length() const { return steps ? static_cast<double>(tokens) / steps : 0; }
   // The share of draft 1, 2, ... that was accepted.
   std::vector<double> acceptance() const;
+  // A step of `window` rows gave so many tokens.
+  void add_step(std::size_t window, std::size_t tokens_given);
   DraftCounts& operator+=(const DraftCounts& other);
 };
 

@@ -1,4 +1,4 @@
-// What the measurements of `quire bench` share.
+// What measurements share: those of `quire bench`, and of a drafter by `quire inspect`.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "quire/quire.h"
 
 namespace quire {
 
@@ -27,11 +28,23 @@ struct BenchArguments {
   std::uint64_t seed = 0;
 };
 
+// What `quire inspect` is asked about a drafter.
+struct DrafterArguments {
+  std::string model, drafter, device = "auto", json;
+  std::vector<std::string> pages;
+  std::string prompt = Request().prompt;
+  int max_pages = 8;
+  int max_tokens = 128;
+  int threads = 0;
+};
+
 // Throws Error{not_found} when there is no such device.
 const Backend& find_backend(const std::string& device);
 std::string device_name(const Backend& backend);
 
 // Reads pages with drafts and without; the exit code.
 int bench_speculation(const BenchArguments& arguments);
+// Measures a drafter on pages, and its settings one at a time; the exit code.
+int inspect_drafter(const DrafterArguments& arguments);
 
 }  // namespace quire

@@ -1,11 +1,8 @@
 // quire bench --spec: what a drafter is worth on pages. The engine reads each of them twice, with drafts and
 // without.
 #include <algorithm>
-#include <cmath>
 #include <functional>
-#include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -17,6 +14,7 @@
 #include "doc/repetition.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "measure/figure.h"
 #include "quire/quire.h"
 #include "vision/preprocess.h"
 
@@ -34,46 +32,12 @@ struct PagePair {
 
 // --- what is said of all pages ---------------------------------------------------------------------------
 
-// What one page adds to a figure that is a ratio of two sums.
-struct Share {
-  double over = 0, under = 0;
-};
-
-struct Figure {
-  double value = std::numeric_limits<double>::quiet_NaN();  // NaN: nothing is known
-  double low = value, high = value;
-};
-
-constexpr int kDraws = 10'000;
-constexpr const char* kInterval = "95 %: percentile bootstrap over pages, 10,000 draws";
-
-double ratio_of(const std::vector<Share>& shares) {
-  double over = 0, under = 0;
-  for (const Share& s : shares) over += s.over, under += s.under;
-  return over / under;
-}
-
-// The ratio over all pages, and the middle 95 % of what as many pages give that are drawn from these, each
-// any number of times. Pages that end with the first step are left out.
+// Pages that end with the first step are left out.
 Figure figure_of(const std::vector<PagePair>& pages, const std::function<Share(const PagePair&)>& share) {
   std::vector<Share> shares;
   for (const PagePair& p : pages)
-    if (const Share s = share(p); p.has_steps() && s.under > 0) shares.push_back(s);
-  Figure f;
-  if (shares.empty()) return f;
-  f.value = ratio_of(shares);
-  if (shares.size() == 1) return f;  // which says nothing of others
-  std::mt19937_64 random(1);
-  std::vector<double> drawn(kDraws);
-  std::vector<Share> draw(shares.size());
-  for (double& value : drawn) {
-    for (Share& s : draw) s = shares[random() % shares.size()];
-    value = ratio_of(draw);
-  }
-  std::sort(drawn.begin(), drawn.end());
-  f.low = drawn[kDraws * 25 / 1000];
-  f.high = drawn[kDraws * 975 / 1000];
-  return f;
+    if (p.has_steps()) shares.push_back(share(p));
+  return figure_of(shares);
 }
 
 // The first token is the prompt's.
@@ -122,7 +86,7 @@ Result read(Engine& engine, const BenchArguments& a, const Image& image, int max
 }
 
 void print_page(const PagePair& p) {
-  const auto rate = [](const Result& r) { return ratio_of({tokens_per_second(r)}); };
+  const auto rate = [](const Result& r) { return ratio_of(std::vector{tokens_per_second(r)}); };
   const DraftCounts& d = p.drafted.drafts;
   const std::string figures =
       p.has_steps() ? fmt::format("{:>7.2f} {:>8.0f} {:>8.0f} {:>7.2f}", d.acceptance_length(), rate(p.plain),
@@ -167,11 +131,6 @@ std::vector<PagePair> read_pages(const BenchArguments& a, Options options) {
 }
 
 // --- telling ---------------------------------------------------------------------------------------------
-
-std::string text_of(const Figure& f) {
-  return std::isnan(f.low) ? fmt::format("{:.2f}", f.value)
-                           : fmt::format("{:.2f} ({:.2f} to {:.2f})", f.value, f.low, f.high);
-}
 
 void print_figures(const Figures& f, std::size_t pages, std::size_t equal) {
   fmt::print("\n{} pages, {} texts equal; {} steps of {} rows\n", pages, equal, f.counts.steps,

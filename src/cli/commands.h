@@ -5,7 +5,7 @@
 namespace quire {
 
 inline constexpr int kExitOk = 0;             // every page is ok or blank
-inline constexpr int kExitIncomplete = 1;     // some page is truncated or failed
+inline constexpr int kExitIncomplete = 1;     // some page is truncated or failed; inspect: a fault was found
 inline constexpr int kExitUnusable = 2;       // wrong usage, no model, or nothing to do
 inline constexpr int kExitInterrupted = 130;  // stopped by a signal
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/arguments.h"
+#include "cli/bench.h"
 #include "cli/commands.h"
 #include "cli/model_directory.h"
 #include "core/error.h"
@@ -147,17 +148,47 @@ int run(const std::string& given, bool tensors) {
   return kExitOk;
 }
 
+void add_drafter_options(CLI::App& app, DrafterArguments& a) {
+  constexpr const char* kGroup = "Drafter";
+  auto* drafter = app.add_option("--drafter", a.drafter,
+                                 "Measure a drafter on pages, and change its settings one at a time")
+                      ->type_name("DIR")
+                      ->group(kGroup);
+  const auto add = [&](const char* name, auto& value, const char* text) {
+    return app.add_option(name, value, text)->needs(drafter)->group(kGroup);
+  };
+  add("--pages", a.pages, "Pictures, PDFs, folders of them")->type_name("INPUT");
+  add("--max-pages", a.max_pages, "Most pages")->capture_default_str()->check(CLI::Range(1, 1000));
+  add("--max-tokens", a.max_tokens, "Most tokens a page")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1'000'000));
+  add("--prompt", a.prompt, "The instruction to the model")->capture_default_str()->type_name("TEXT");
+  add("--device", a.device, "auto, cpu or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  add("--threads", a.threads, "CPU threads; 0: one for each core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1024));
+  add("--json", a.json, "Write the figures into this file, too")->type_name("FILE");
+}
+
 }  // namespace
 
 int inspect_command(int argc, char** argv) {
-  std::string model;
+  DrafterArguments a;
   bool tensors = false;
-  CLI::App app("Tells what a model directory holds.", "quire inspect");
-  app.add_option("MODEL", model, "Hugging Face directory (default: $QUIRE_MODEL, else models/quire-mini)");
+  CLI::App app("Tells what a model directory holds, or what a drafter is worth and, if little, why.",
+               "quire inspect");
+  app.add_option("MODEL,--model", a.model,
+                 "Hugging Face directory (default: $QUIRE_MODEL, else models/quire-mini)")
+      ->type_name("DIR");
   app.add_flag("--tensors", tensors, "List every tensor: name, type, shape, bytes");
-  app.footer("Exit code: 0, or 2 when the directory is not a model that Quire can run.");
+  add_drafter_options(app, a);
+  app.footer(
+      "Exit code: 0; 1 when a drafter's likely fault was found, or it drafts next to nothing; 2 when the\n"
+      "directory is not a model that Quire can run.");
   if (const auto code = read_arguments(app, argc, argv)) return *code;
-  return run(model, tensors);
+  return a.drafter.empty() ? run(a.model, tensors) : inspect_drafter(a);
 }
 
 }  // namespace quire

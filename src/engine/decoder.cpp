@@ -55,7 +55,7 @@ Decoder::Decoder(const TextConfig& config, const TextWeights& weights, const Bac
       text_(config, weights, backend, format,
             {.prompt_rows = kPrefillChunk,
              .window_rows = std::int64_t{bucket(limits.slots)} * limits.window,
-             .taps = source.model ? source.model->config.taps : std::vector<int>(),
+             .taps = source.model ? source.model->config.taps : limits.taps,
              .outputs = source.mtp != nullptr}),
       kv_shape_(kv_of(config, format, source)),
       arrays_(backend, std::max(kPrefillChunk, std::int64_t{bucket(limits.slots)} * limits.window),

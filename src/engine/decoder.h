@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/switches.h"
 #include "model/drafter.h"
@@ -26,9 +27,10 @@ class Decoder {
   static constexpr int kMostUntaken = 8;
 
   struct Limits {
-    int slots = 1;     // sequences at a time
-    int window = 1;    // rows of a sequence in one step
-    int prefixes = 0;  // of prompts that are kept
+    int slots = 1;            // sequences at a time
+    int window = 1;           // rows of a sequence in one step
+    int prefixes = 0;         // of prompts that are kept
+    std::vector<int> taps{};  // without a drafter: layers, rising, whose outputs `features` gives
   };
   struct DraftModel {
     const DrafterConfig& config;
@@ -132,6 +134,9 @@ class Decoder {
   // [slots, kMostWindow - 1] in the backend's memory: what the next step of a slot runs after its token.
   // Masks when there is a draft model, which puts its drafts in their place, as the model's own head does.
   std::int32_t* drafts() const { return drafts_.as<std::int32_t>(); }
+
+  // Of the chunk or step that was asked for last, what a drafter reads: [rows, taps * D].
+  Rows features() const { return text_.features(); }
 
   // Whether every window has drafts; else a result says for which there are some.
   bool has_drafter() const { return drafter_.has_value() || mtp_.has_value(); }

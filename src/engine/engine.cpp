@@ -96,6 +96,13 @@ std::vector<double> DraftCounts::acceptance() const {
   return shares;
 }
 
+void DraftCounts::add_step(std::size_t window, std::size_t tokens_given) {
+  ++steps, tokens += static_cast<int>(tokens_given);
+  const std::size_t drafts = std::max(drafted.size(), window - 1);
+  drafted.resize(drafts), accepted.resize(drafts);
+  for (std::size_t i = 0; i + 1 < window; ++i) ++drafted[i], accepted[i] += i + 1 < tokens_given;
+}
+
 DraftCounts& DraftCounts::operator+=(const DraftCounts& other) {
   steps += other.steps, tokens += other.tokens;
   const std::size_t drafts = std::max(drafted.size(), other.drafted.size());

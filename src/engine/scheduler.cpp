@@ -24,14 +24,6 @@ double seconds_between(Sequence::Clock::time_point from, Sequence::Clock::time_p
   return std::chrono::duration<double>(to - from).count();
 }
 
-// A step of `window` rows of a sequence gave so many tokens.
-void count(DraftCounts& counts, std::size_t window, std::size_t tokens) {
-  ++counts.steps, counts.tokens += static_cast<int>(tokens);
-  const std::size_t drafts = std::max(counts.drafted.size(), window - 1);
-  counts.drafted.resize(drafts), counts.accepted.resize(drafts);
-  for (std::size_t i = 0; i + 1 < window; ++i) ++counts.drafted[i], counts.accepted[i] += i + 1 < tokens;
-}
-
 }  // namespace
 
 // ---- A sequence
@@ -483,7 +475,7 @@ void Scheduler::take(Sequence& s, const Decoder::Result& result, std::size_t req
     f.prefill = seconds_between(s.admitted_, f.first) - f.vision;
   } else {
     f.steps += result.seconds;
-    if (!last) count(f.drafts, window, rows.size());
+    if (!last) f.drafts.add_step(window, rows.size());
   }
   s.fresh_.insert(s.fresh_.end(), rows.begin(), rows.end());
   s.ended_ = last;

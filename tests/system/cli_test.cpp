@@ -23,6 +23,7 @@ namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using testing::bmp;
 using ::testing::Each;
 using ::testing::HasSubstr;
@@ -142,6 +143,9 @@ TEST(CommandLine, WrongUsageIsOneLineAndCode2) {
                                                     {"parse", "samples/letter.png", "--draft", "no/such"},
                                                     {"parse", "samples/letter.png", "--draft", "samples"},
                                                     {"inspect", "no/such/model"},
+                                                    {"inspect", "--pages", "samples"},
+                                                    {"inspect", "--drafter", "models/quire-mini-dflash2"},
+                                                    {"inspect", "--drafter", "no/such", "--pages", "samples"},
                                                     {"bench"},
                                                     {"bench", "--spec", "--pages", "samples"},
                                                     {"bench", "--spec", "--draft", "no/such/drafter"}}) {
@@ -206,6 +210,60 @@ TEST(Inspect, ListsTensors) {
   EXPECT_EQ(run.code, 0) << run.err;
   const Json index = read_json("models/quire-mini/model.safetensors.index.json");
   EXPECT_EQ(lines_of(run.out).size(), index["weight_map"].size());
+}
+
+// A wrong setting of the committed drafter is named.
+TEST(Inspect, NamesTheFaultOfADrafter) {
+  const TemporaryFolder folder;
+  const fs::path good = "models/quire-mini-dflash2";
+  Json config = read_json(good / "config.json");
+  config["dflash_config"]["mask_token_id"] = 4090;
+  write(folder / "drafter/config.json", config.dump());
+  fs::create_symlink(fs::absolute(good / "model.safetensors"), folder / "drafter/model.safetensors");
+  const auto inspect = [&](const std::string& drafter) {
+    return quire({"inspect", "--drafter", drafter, "--pages", "samples/letter.png", "samples/scan.jpg",
+                  "--max-tokens", "32", "--device", "cpu", "--json", folder / "check.json"});
+  };
+  const Outcome found = inspect(folder / "drafter");
+  EXPECT_EQ(found.code, 1) << found.err;
+  EXPECT_THAT(found.out, HasSubstr("samples/scan.jpg\n"));
+  EXPECT_THAT(lines_of(found.out).back(),
+              AllOf(StartsWith("as configured "), HasSubstr("set dflash_config.mask_token_id to 4095")));
+  const Json figures = read_json(folder / "check.json");
+  EXPECT_EQ(figures["cause"], "mask token 4,095 (<|mask|>)");
+  EXPECT_EQ(figures["verdict"], lines_of(found.out).back());
+  EXPECT_EQ(figures["pages_read"], 2);
+  const Json& configured = figures["variants"][0];
+  EXPECT_EQ(configured["name"], "as configured");
+  EXPECT_LT(configured["acceptance_length"]["value"], 3);
+  EXPECT_EQ(configured["acceptance"].size(), 15);
+
+  const Outcome fine = inspect(good);
+  EXPECT_EQ(fine.code, 0) << fine.err;
+  EXPECT_THAT(lines_of(fine.out).back(), StartsWith("nothing tested is clearly better than as configured, "));
+  EXPECT_TRUE(read_json(folder / "check.json")["cause"].is_null());
+}
+
+TEST(Inspect, ADrafterOfAnotherModelIsAnError) {
+  const TemporaryFolder folder;
+  write(folder / "text/notes.txt", "no picture");
+  const auto error = [&](const char* field, const Json& value, const fs::path& pages) {
+    Json config = read_json("models/quire-mini-dflash2/config.json");
+    config[field] = value;
+    write(folder / "drafter/config.json", config.dump());
+    const Outcome run = quire({"inspect", "--drafter", folder / "drafter", "--pages", pages});
+    EXPECT_EQ(run.code, 2);
+    return run.err;
+  };
+  const fs::path page = "samples/letter.png";
+  EXPECT_THAT(error("hidden_size", 512, page),
+              HasSubstr("hidden_size is 512, the target model has 256: the "));
+  EXPECT_THAT(error("vocab_size", 4095, page),
+              HasSubstr("vocab_size is 4095, the target model has 4096: the "));
+  EXPECT_THAT(error("hidden_size", 256, page), HasSubstr("no *.safetensors file"));
+  fs::create_symlink(fs::absolute("models/quire-mini-dflash2/model.safetensors"),
+                     folder / "drafter/model.safetensors");
+  EXPECT_THAT(error("hidden_size", 256, folder / "text"), HasSubstr("text: no page that is not blank"));
 }
 
 TEST(Parse, StandardOutputHoldsOnlyMarkdown) {
