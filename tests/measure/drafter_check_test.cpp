@@ -25,6 +25,24 @@ Image page_of(const char* file) {
   return decode_image(MappedFile(file).bytes(), 0, file);
 }
 
+// The model without enlarging its pages, which takes a third of the time.
+class SmallPages {
+ public:
+  SmallPages() {
+    for (const fs::directory_entry& file : fs::directory_iterator(kModel))
+      if (file.path().filename() != kPreprocessor)
+        fs::create_symlink(fs::absolute(file.path()), path() / file.path().filename());
+    Json config = read_json(fs::path(kModel) / kPreprocessor);
+    config["size"]["shortest_edge"] = 65536;
+    folder_.write(kPreprocessor, config.dump());
+  }
+  const fs::path& path() const { return folder_.path(); }
+
+ private:
+  static constexpr const char* kPreprocessor = "preprocessor_config.json";
+  TemporaryDirectory folder_;
+};
+
 // The model reads the pages once, and every layer is recorded.
 struct Recorded {
   Recorded() {
@@ -37,7 +55,8 @@ struct Recorded {
     }
   }
 
-  Target target{kModel, cpu_backend(), 2};
+  SmallPages model;
+  Target target{model.path(), cpu_backend(), 2};
   DrafterConfig config = DrafterConfig::from_directory(kDrafter, target.config.text);
   DrafterCheckpoint checkpoint{kDrafter, config, cpu_backend(), target.stream};
   std::vector<Recording> recordings;
@@ -113,7 +132,7 @@ TEST_F(PlantedFault, RopeTheta) {
 
 // What is counted without the model running is what the engine counts.
 TEST_F(PlantedFault, CountsAreThoseOfTheEngine) {
-  Engine engine({.model = kModel,
+  Engine engine({.model = recorded->model.path(),
                  .device = Device::cpu,
                  .threads = 2,
                  .requests = 1,
