@@ -9,15 +9,9 @@
 #include "io/image.h"
 #include "io/safetensors.h"
 #include "ops/ops.h"
+#include "sanitized.h"
 
 namespace quire {
-
-// Sanitizers make a page of quire-mini take minutes, and the tiny models run the same code.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
-#endif
 
 struct GoldenCase {
   const char* name;

@@ -6,6 +6,7 @@
 #include "drafter_directory.h"
 #include "io/file.h"
 #include "io/image.h"
+#include "sanitized.h"
 
 namespace quire {
 namespace {
@@ -88,10 +89,12 @@ class PlantedFault : public testing::Test {
 std::unique_ptr<Recorded> PlantedFault::recorded;
 
 TEST_F(PlantedFault, ThereIsNone) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; MaskToken runs the same code";
   EXPECT_THAT(verdict([](Json&) {}), StartsWith("nothing tested is clearly better than as configured, 1"));
 }
 
 TEST_F(PlantedFault, TapsOffByOne) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; MaskToken runs the same code";
   EXPECT_THAT(verdict([](Json& c) {
                 c["dflash_config"]["target_layer_ids"] = {2, 6, 10, 11};
               }),
@@ -110,12 +113,14 @@ TEST_F(PlantedFault, MaskToken) {
 }
 
 TEST_F(PlantedFault, Causality) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; MaskToken runs the same code";
   EXPECT_THAT(verdict([](Json& c) { c["is_causal"] = true; }),
               AllOf(HasSubstr("with blocks bidirectional instead of causal: 1"),
                     HasSubstr("set is_causal to false")));
 }
 
 TEST_F(PlantedFault, SlidingWindow) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; MaskToken runs the same code";
   EXPECT_THAT(verdict([](Json& c) {
                 c["sliding_window"] = 16;
                 for (Json& type : c["layer_types"]) type = "sliding_attention";
@@ -125,6 +130,7 @@ TEST_F(PlantedFault, SlidingWindow) {
 }
 
 TEST_F(PlantedFault, RopeTheta) {
+  if (kSanitized) GTEST_SKIP() << "half a minute; MaskToken runs the same code";
   EXPECT_THAT(verdict([](Json& c) { c["rope_theta"] = 10000; }),
               AllOf(HasSubstr("with rope_theta 1000000 instead of 10000: 1"),
                     HasSubstr("set rope_theta to 1000000")));
