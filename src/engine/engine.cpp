@@ -366,9 +366,11 @@ std::string Engine::device_text() const {
   const State& s = *state_;
   const StateSlots::Shape& states = s.decoder.states();
   const auto slot = static_cast<double>(states.slot_bytes()), bare = static_cast<double>(states.bare_bytes());
-  const std::string request =
-      fmt::format("a request {:.1f} MiB of state ({:.2f} times the bare states) and {:.1f} KiB a token",
-                  slot / (1 << 20), slot / bare, static_cast<double>(s.decoder.token_bytes()) / (1 << 10));
+  const std::string request = fmt::format(
+      "a request {:.1f} MiB of state ({:.2f} times the bare states) and {:.1f} KiB a token; at most {} "
+      "tokens of prompts and one page's encoding between two steps",
+      slot / (1 << 20), slot / bare, static_cast<double>(s.decoder.token_bytes()) / (1 << 10),
+      s.limits.prompt_tokens);
   if (s.backend.host_memory)
     return fmt::format("CPU ({}), {} threads; {}; drafts: {}", s.backend.ops->name, s.threads.size(), request,
                        s.drafting.name());
