@@ -3,10 +3,8 @@
 #include "cli/bench.h"
 
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdio>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -15,125 +13,15 @@
 
 #include "backend/cuda.h"
 #include "cli/arguments.h"
+#include "cli/bench_decoder.h"
 #include "cli/commands.h"
 #include "core/error.h"
-#include "core/thread_pool.h"
-#include "engine/decoder.h"
-#include "engine/window_policy.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "model/config.h"
 #include "ops/trace.h"
 
 namespace quire {
 namespace {
-
-// A drafter, random or of a directory.
-struct BenchDrafter {
-  BenchDrafter(const std::string& draft, const TextConfig& target, const Backend& backend, Stream& stream)
-      : config(draft == kPublished ? published_drafter(target)
-               : draft == kDFlash2 ? published_dflash2(target)
-                                   : DrafterConfig::from_directory(draft, target)),
-        checkpoint(draft == kPublished || draft == kDFlash2
-                       ? DrafterCheckpoint(ModelWeights::Random{1}, config, backend, stream)
-                       : DrafterCheckpoint(draft, config, backend, stream)) {}
-
-  static constexpr std::string_view kPublished = "published", kDFlash2 = "published-dflash2";
-  DrafterConfig config;
-  DrafterCheckpoint checkpoint;
-  Decoder::DraftModel model{config, checkpoint.weights};
-};
-
-constexpr std::string_view kMtp = "mtp";
-
-// A model with its decoder, ready for any of the measurements.
-struct Bench {
-  Bench(const BenchArguments& a, const Backend& where)
-      : backend(where),
-        config(a.model.empty() ? published_shape(a.shape) : ModelConfig::from_directory(a.model)),
-        threads(a.threads),
-        stream(backend, &threads),
-        weights(a.model.empty() ? ModelWeights(ModelWeights::Random{}, config, backend, stream)
-                                : ModelWeights(a.model, config, backend, stream)),
-        drafter(a.draft.empty() || a.draft == kMtp
-                    ? nullptr
-                    : std::make_unique<BenchDrafter>(a.draft, config.text, backend, stream)),
-        mtp(a.draft != kMtp ? nullptr
-            : a.model.empty()
-                ? std::make_unique<MtpCheckpoint>(ModelWeights::Random{1}, config.text, backend, stream)
-                : std::make_unique<MtpCheckpoint>(a.model, config.text, backend, stream)),
-        switches(Switches::parse(a.switches)),
-        window(a.window),
-        accept(a.accept) {}
-
-  std::int64_t longest(std::int64_t context, int steps) const {
-    return context + std::int64_t{steps + 1} * kMostWindow;
-  }
-
-  // A decoder with `batch` sequences of `context` tokens; `plain`: without drafts.
-  std::unique_ptr<Decoder> decoder(const Backend& with, int batch, std::int64_t context, int steps,
-                                   bool plain = false) {
-    auto d =
-        std::make_unique<Decoder>(config.text, weights.text, with, stream, Format::bf16, switches,
-                                  Decoder::Limits{.slots = batch, .window = plain ? 1 : window},
-                                  Decoder::DraftSource{.model = drafter && !plain ? &drafter->model : nullptr,
-                                                       .lookup = false,
-                                                       .mtp = mtp && !plain ? &mtp->weights : nullptr});
-    d->assume_accepted(plain ? 0 : accept);
-    const std::int64_t tokens = longest(context, steps);
-    d->reserve(batch * (tokens + KvPool::kPageSize), tokens);
-    for (int slot = 0; slot < batch; ++slot) {
-      d->open(slot, tokens, {});
-      d->skip_prompt(slot, context);
-    }
-    return d;
-  }
-
-  // Bytes that every step moves at least: the weights of the text model, keys and values, states. The
-  // embedding is read row by row; when it is the output head too, whole.
-  double least_bytes(int batch, std::int64_t context, const Decoder& d) const {
-    double bytes = 0;
-    const auto add = [&](const Weight& w) { bytes += static_cast<double>(w.out * w.in * size_of(w.format)); };
-    const auto add_layer = [&](const TextLayerWeights& l) {
-      for (const Weight* w : {&l.gate_proj, &l.up_proj, &l.down_proj}) add(*w);
-      for (const Weight* w :
-           {&l.self_attn.q_proj, &l.self_attn.k_proj, &l.self_attn.v_proj, &l.self_attn.o_proj})
-        add(*w);
-    };
-    for (const TextLayerWeights& l : weights.text.layers) {
-      add_layer(l);
-      const LinearAttentionWeights& g = l.linear_attn;
-      for (const Weight* w : {&g.in_proj_qkv, &g.in_proj_z, &g.in_proj_b, &g.in_proj_a, &g.out_proj}) add(*w);
-    }
-    add(weights.text.lm_head);
-    if (drafter && window > 1) {
-      add(weights.text.lm_head);
-      const DrafterWeights& w = drafter->checkpoint.weights;
-      add(w.fc);
-      add(w.candidate_selector.hidden_projection);
-      for (const DrafterLayerWeights& l : w.layers) {
-        for (const Weight* m : {&l.q_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) add(*m);
-        for (const Weight* m : {&l.k_proj, &l.v_proj}) add(*m), add(*m);  // of blocks, then of the context
-        add(l.attention_conv.kernel_projection), add(l.mlp_conv.kernel_projection);
-      }
-    }
-    for (int draft = 1; mtp && draft < window; ++draft)
-      add(mtp->weights.fc), add_layer(mtp->weights.layer), add(weights.text.lm_head);
-    const StateSlots::Shape states = state_shape(config.text, Format::bf16);
-    return bytes + batch * (static_cast<double>(context) * static_cast<double>(d.token_bytes()) +
-                            4.0 * static_cast<double>(states.layers * states.gdn.state_floats()));
-  }
-
-  const Backend& backend;
-  ModelConfig config;
-  ThreadPool threads;
-  OpenStream stream;
-  ModelWeights weights;
-  std::unique_ptr<BenchDrafter> drafter;
-  std::unique_ptr<MtpCheckpoint> mtp;
-  Switches switches;
-  int window, accept;
-};
 
 double median(std::vector<double> x) {
   std::nth_element(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(x.size() / 2), x.end());
@@ -305,126 +193,6 @@ HostShare measure_host(Bench& bench, int batch, std::int64_t context, int steps,
   const StreamCounts counts = stream.counts - before;
   d->drain();
   return {median(seconds), counts};
-}
-
-// --- what the window policy gives ------------------------------------------------------------------------
-
-// One step as the policy chose it.
-struct Chosen {
-  int window = 1;
-  bool keep_up = true;
-};
-
-// Seconds of so many steps of a decoder that is asked for them as the engine does, one ahead of what is
-// looked at. `choose` gives the next; `look` sees each and its result.
-template <typename Choose, typename Look>
-double run_steps(Decoder& d, int batch, int steps, Choose choose, Look look) {
-  std::vector<int> slots(static_cast<std::size_t>(batch));
-  std::iota(slots.begin(), slots.end(), 0);
-  Chosen asked[2];
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i <= steps; ++i) {
-    if (i < steps) {
-      const Chosen c = asked[i % 2] = choose();
-      d.step(slots, c.window, c.keep_up);
-    }
-    if (i > 0) look(asked[(i - 1) % 2], d.take());
-  }
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Tokens a second of plain decoding without a drafter.
-double plain_speed(Bench& bench, int batch, std::int64_t context, int steps) {
-  constexpr int kWarmUp = 5;
-  const auto d = bench.decoder(bench.backend, batch, context, kWarmUp + steps, true);
-  const auto one = [] { return Chosen(); };
-  const auto nothing = [](const Chosen&, const Decoder::Result&) {};
-  run_steps(*d, batch, kWarmUp, one, nothing);
-  return batch * steps / run_steps(*d, batch, steps, one, nothing);
-}
-
-struct PolicySpeed {
-  double tokens_per_second = 0;
-  std::map<int, int> windows;  // steps of each; 0: of one row that the drafter did not keep up with
-};
-
-// The same with a drafter whose drafts are right up to `accept` tokens of a window, as the engine's policy
-// chooses. It knows nothing in the beginning; kernels are loaded and graphs recorded before.
-PolicySpeed policy_speed(Bench& bench, int batch, std::int64_t context, int steps, int accept) {
-  constexpr int kWarmUp = 3;  // steps of each kind: loaded, recorded, run
-  bench.accept = accept;
-  const auto d = bench.decoder(bench.backend, batch, context, 6 * kWarmUp + steps);
-  for (int window = 0; window <= bench.window; ++window)
-    if (window == 0 || window == bench.window || std::has_single_bit(static_cast<unsigned>(window)))
-      run_steps(
-          *d, batch, kWarmUp,
-          [&] {
-            return Chosen{std::max(window, 1), window > 0};
-          },
-          [](const Chosen&, const Decoder::Result&) {});
-  WindowPolicy policy(bench.window);
-  std::vector<Acceptance> sequences(static_cast<std::size_t>(batch));
-  const auto choose = [&] {
-    std::vector<const Acceptance*> drafted;
-    for (const Acceptance& a : sequences)
-      if (!policy.hopeless(a)) drafted.push_back(&a);
-    return Chosen{policy.choose(Decoder::bucket(batch), drafted, batch - static_cast<int>(drafted.size())),
-                  !drafted.empty()};
-  };
-  PolicySpeed speed;
-  double tokens = 0;
-  const auto look = [&](const Chosen& c, const Decoder::Result& result) {
-    ++speed.windows[c.keep_up ? c.window : 0];
-    if (c.keep_up) policy.took(Decoder::bucket(batch), c.window, result.seconds);
-    for (std::size_t i = 0; i < sequences.size(); ++i) {
-      tokens += result.counts[i];
-      if (c.window > 1) policy.gave(c.window, result.counts[i], sequences[i]);
-    }
-  };
-  const double seconds = run_steps(*d, batch, steps, choose, look);
-  speed.tokens_per_second = tokens / seconds;
-  return speed;
-}
-
-// A line for each context, batch and acceptance.
-Json policy_table(const BenchArguments& a, Bench& bench) {
-  fmt::print(
-      "windows of up to {} as the policy chooses; acceptance assumed, not measured\n{:>6} {:>8} {:>7} "
-      "{:>12} {:>12} {:>7}  {}\n",
-      bench.window, "batch", "context", "accept", "plain tok/s", "policy tok/s", "times",
-      "steps of each window");
-  Json rows = Json::array();
-  double worst = 1e9;
-  for (const std::int64_t context : a.contexts) {
-    for (const int batch : a.batches) {
-      const double plain = plain_speed(bench, batch, context, a.steps);
-      for (int accept = 1; accept <= bench.window; ++accept) {
-        if (a.accept > 0 && accept != a.accept) continue;
-        const PolicySpeed s = policy_speed(bench, batch, context, a.steps, accept);
-        const double ratio = s.tokens_per_second / plain;
-        std::string windows;
-        Json counts = Json::object();
-        for (const auto& [window, steps] : s.windows) {
-          windows += fmt::format("{}{}: {}", windows.empty() ? "" : ", ", window, steps);
-          counts[std::to_string(window)] = steps;
-        }
-        fmt::print("{:>6} {:>8} {:>7} {:>12.0f} {:>12.0f} {:>7.3f}  {}\n", batch, context, accept, plain,
-                   s.tokens_per_second, ratio, windows);
-        std::fflush(stdout);
-        worst = std::min(worst, ratio);
-        rows.push_back({{"batch", batch},
-                        {"context", context},
-                        {"draft", a.draft},
-                        {"assumed_tokens_a_step", accept},
-                        {"plain_tokens_per_second", plain},
-                        {"policy_tokens_per_second", s.tokens_per_second},
-                        {"ratio", ratio},
-                        {"steps_of_each_window", counts}});
-      }
-    }
-  }
-  fmt::print("the least: {:.3f} times plain decoding\n", worst);
-  return rows;
 }
 
 // --- another engine's figures ----------------------------------------------------------------------------
