@@ -8,6 +8,7 @@
 #include "backends.h"
 #include "core/error.h"
 #include "core/thread_pool.h"
+#include "engine/text_prompt.h"
 
 namespace quire {
 namespace {
@@ -39,13 +40,7 @@ class DecoderTest : public testing::TestWithParam<const Backend*> {
   void begin(int slot, const Tokens& tokens, const SamplingSettings& settings = {},
              std::int64_t room = kTokens) {
     decoder.open(slot, room, settings);
-    MropePositions positions;
-    positions.t.resize(tokens.size());
-    std::iota(positions.t.begin(), positions.t.end(), 0);
-    positions.h = positions.w = positions.t;
-    const Rows none{
-        .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
-    decoder.prefill(slot, {tokens, positions, config.image_token_id, none});
+    prefill_text(decoder, config, slot, tokens);
   }
 
   // The first `count` tokens of each sequence, all in every step.

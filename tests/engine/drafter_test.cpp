@@ -8,6 +8,7 @@
 #include "backends.h"
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
+#include "engine/text_prompt.h"
 #include "golden.h"
 #include "model_directory.h"
 
@@ -206,13 +207,7 @@ class Speculation : public testing::TestWithParam<const Backend*> {
     for (const int slot : all) {
       const Tokens& tokens = prompts[static_cast<std::size_t>(slot)];
       decoder.open(slot, 300, {});
-      MropePositions positions;
-      positions.t.resize(tokens.size());
-      std::iota(positions.t.begin(), positions.t.end(), 0);
-      positions.h = positions.w = positions.t;
-      const Rows none{
-          .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
-      decoder.prefill(slot, {tokens, positions, config.image_token_id, none});
+      prefill_text(decoder, config, slot, tokens);
       out[static_cast<std::size_t>(slot)].push_back(decoder.take().rows[0].token);
     }
     steps = tokens_given = 0;

@@ -12,6 +12,7 @@
 #include "backends.h"
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
+#include "engine/text_prompt.h"
 #include "ops/matrix.h"
 
 namespace quire {
@@ -489,14 +490,8 @@ class RightDrafts : public testing::TestWithParam<std::tuple<const Backend*, Pas
   std::int32_t begin(Decoder& d, int slot, int length) {
     Tokens tokens;
     for (int i = 0; i < length; ++i) tokens.push_back((i * 37 + length) % 300);
-    MropePositions positions;
-    positions.t.resize(tokens.size());
-    std::iota(positions.t.begin(), positions.t.end(), 0);
-    positions.h = positions.w = positions.t;
-    const Rows none{
-        .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
     d.open(slot, length + 200, {});
-    d.prefill(slot, {tokens, positions, config.image_token_id, none});
+    prefill_text(d, config, slot, tokens);
     return d.take().rows.front().token;
   }
 

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/thread_pool.h"
 #include "engine/decoder.h"
+#include "engine/text_prompt.h"
 
 namespace quire {
 namespace {
@@ -43,14 +44,8 @@ struct Loaded {
   std::int32_t begin(Decoder& decoder, int slot, int length, const SamplingSettings& settings) {
     Tokens tokens;
     for (int i = 0; i < length; ++i) tokens.push_back((i * 37 + length) % 200);
-    MropePositions positions;
-    positions.t.resize(tokens.size());
-    std::iota(positions.t.begin(), positions.t.end(), 0);
-    positions.h = positions.w = positions.t;
-    const Rows none{
-        .format = Format::bf16, .cols = config.text.hidden_size, .stride = config.text.hidden_size};
     decoder.open(slot, length + 2 * static_cast<std::int64_t>(kTokens), settings);
-    decoder.prefill(slot, {tokens, positions, config.image_token_id, none});
+    prefill_text(decoder, config, slot, tokens);
     return decoder.take().rows.front().token;
   }
 
