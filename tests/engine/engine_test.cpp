@@ -78,10 +78,11 @@ TEST(EngineReading, ReadsGoldenPagesInF32AsTransformersDoes) {
 
 // Windows need records and inputs beside the states: half as much again in the published 4B and 9B.
 TEST_F(EngineTest, SaysWhatARequestTakes) {
-  EXPECT_THAT(
-      engine.device_text(),
-      testing::ContainsRegex("; a request 0\\.[0-9] MiB of state \\([0-9.]+ times the bare states\\) and "
-                             "[0-9.]+ KiB a token; drafts: ngram"));
+  EXPECT_THAT(engine.device_text(),
+              testing::ContainsRegex(
+                  "; a request 0\\.[0-9] MiB of state \\([0-9.]+ times the bare states\\) and "
+                  "[0-9.]+ KiB a token; at most [0-9]+ tokens of prompts and one page's encoding between "
+                  "two steps; drafts: ngram"));
   for (const char* shape : {"qwen3.5-4b", "qwen3.5-9b"}) {
     const StateSlots::Shape states = state_shape(published_shape(shape).text, Format::bf16);
     EXPECT_NEAR(static_cast<double>(states.slot_bytes()), 77e6, 1e6);
