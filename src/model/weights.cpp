@@ -10,9 +10,20 @@
 #include "core/error.h"
 
 namespace quire {
-namespace {
 
 using Shape = std::vector<std::int64_t>;
+
+class WeightBinder {
+ public:
+  virtual ~WeightBinder() = default;
+  virtual bool has(const std::string& name) const = 0;
+  // A matrix stored as `stored`, which is [out, in] or folds to it.
+  virtual Weight matrix(const std::string& name, const Shape& stored) = 0;
+  // Held less `offset`: operations take the weights of norms as their distance from one.
+  virtual Vector vector(const std::string& name, const Shape& stored, float offset = 0) = 0;
+};
+
+namespace {
 
 // Checkpoints differ in the prefixes of their tensor names. Here text tensors are `layers.0...`, vision
 // tensors `visual...`.
@@ -145,23 +156,12 @@ Vector place_vector(WeightStore& store, const Tensor& t, float offset) {
   return {static_cast<const float*>(at), elements};
 }
 
-// Gives weights by name; a model is bound through one of these.
-class Binder {
- public:
-  virtual ~Binder() = default;
-  virtual bool has(const std::string& name) const = 0;
-  // A matrix stored as `stored`, which is [out, in] or folds to it.
-  virtual Weight matrix(const std::string& name, const Shape& stored) = 0;
-  // Held less `offset`: operations take the weights of norms as their distance from one.
-  virtual Vector vector(const std::string& name, const Shape& stored, float offset = 0) = 0;
-};
-
 // Takes those tensors of a checkpoint that are `wanted`, and remembers what did not fit until all are asked
 // for.
-class CheckpointBinder : public Binder {
+class CheckpointBinder : public WeightBinder {
  public:
   CheckpointBinder(const Checkpoint& checkpoint, std::string directory, WeightStore& store,
-                   bool (*wanted)(std::string_view) = is_main)
+                   bool (*wanted)(std::string_view))
       : directory_(std::move(directory)), store_(store) {
     for (const auto& [name, tensor] : checkpoint.tensors()) {
       if (!wanted(canonical(name))) continue;
@@ -244,7 +244,7 @@ class CheckpointBinder : public Binder {
 };
 
 // Makes weights up.
-class RandomBinder : public Binder {
+class RandomBinder : public WeightBinder {
  public:
   RandomBinder(std::uint64_t seed, bool tied, WeightStore& store)
       : state_(seed), tied_(tied), store_(store) {}
@@ -321,7 +321,7 @@ class RandomBinder : public Binder {
   std::int64_t elements_ = 0;
 };
 
-FullAttentionWeights bind_full_attention(Binder& b, const std::string& p, const TextConfig& c) {
+FullAttentionWeights bind_full_attention(WeightBinder& b, const std::string& p, const TextConfig& c) {
   const std::int64_t D = c.hidden_size, E = c.head_dim, H = c.num_attention_heads, G = c.num_key_value_heads;
   FullAttentionWeights w;
   w.q_proj = b.matrix(p + "q_proj.weight", {H * 2 * E, D});
@@ -333,7 +333,7 @@ FullAttentionWeights bind_full_attention(Binder& b, const std::string& p, const 
   return w;
 }
 
-LinearAttentionWeights bind_linear_attention(Binder& b, const std::string& p, const TextConfig& c) {
+LinearAttentionWeights bind_linear_attention(WeightBinder& b, const std::string& p, const TextConfig& c) {
   const std::int64_t D = c.hidden_size, Hv = c.linear_num_value_heads;
   LinearAttentionWeights w;
   w.in_proj_qkv = b.matrix(p + "in_proj_qkv.weight", {c.conv_dim(), D});
@@ -348,7 +348,7 @@ LinearAttentionWeights bind_linear_attention(Binder& b, const std::string& p, co
   return w;
 }
 
-TextLayerWeights bind_text_layer(Binder& b, const std::string& p, LayerKind kind, const TextConfig& c) {
+TextLayerWeights bind_text_layer(WeightBinder& b, const std::string& p, LayerKind kind, const TextConfig& c) {
   const std::int64_t D = c.hidden_size, F = c.intermediate_size;
   TextLayerWeights w;
   w.input_layernorm = b.vector(p + "input_layernorm.weight", {D});
@@ -363,7 +363,7 @@ TextLayerWeights bind_text_layer(Binder& b, const std::string& p, LayerKind kind
   return w;
 }
 
-TextWeights bind_text(Binder& b, const ModelConfig& config) {
+TextWeights bind_text(WeightBinder& b, const ModelConfig& config) {
   const TextConfig& c = config.text;
   const Shape table{c.vocab_size, c.hidden_size};
   TextWeights w;
@@ -376,7 +376,7 @@ TextWeights bind_text(Binder& b, const ModelConfig& config) {
   return w;
 }
 
-MtpWeights bind_mtp(Binder& b, const TextConfig& c) {
+MtpWeights bind_mtp(WeightBinder& b, const TextConfig& c) {
   const std::int64_t D = c.hidden_size;
   MtpWeights w;
   w.fc = b.matrix("mtp.fc.weight", {D, 2 * D});
@@ -387,15 +387,15 @@ MtpWeights bind_mtp(Binder& b, const TextConfig& c) {
   return w;
 }
 
-Affine bind_affine(Binder& b, const std::string& p, const Shape& stored) {
+Affine bind_affine(WeightBinder& b, const std::string& p, const Shape& stored) {
   return {b.matrix(p + ".weight", stored), b.vector(p + ".bias", {stored[0]})};
 }
 
-LayerNormWeights bind_layer_norm(Binder& b, const std::string& p, std::int64_t width) {
+LayerNormWeights bind_layer_norm(WeightBinder& b, const std::string& p, std::int64_t width) {
   return {b.vector(p + ".weight", {width}), b.vector(p + ".bias", {width})};
 }
 
-VisionWeights bind_vision(Binder& b, const VisionConfig& c) {
+VisionWeights bind_vision(WeightBinder& b, const VisionConfig& c) {
   const std::int64_t D = c.hidden_size, F = c.intermediate_size, patch = c.patch_size,
                      merged = c.merged_dim();
   VisionWeights w;
@@ -418,13 +418,13 @@ VisionWeights bind_vision(Binder& b, const VisionConfig& c) {
   return w;
 }
 
-DrafterConvWeights bind_drafter_conv(Binder& b, const std::string& p, const DrafterConfig& c) {
+DrafterConvWeights bind_drafter_conv(WeightBinder& b, const std::string& p, const DrafterConfig& c) {
   const std::int64_t D = c.hidden_size, W = c.conv_kernel_size;
   return {b.vector(p + "base_kernel", {2, W, D}),
           b.matrix(p + "kernel_projection.weight", {2 * W * c.conv_groups(), D})};
 }
 
-DrafterWeights bind_drafter(Binder& b, const DrafterConfig& c) {
+DrafterWeights bind_drafter(WeightBinder& b, const DrafterConfig& c) {
   const std::int64_t D = c.hidden_size, F = c.intermediate_size, E = c.head_dim;
   const std::int64_t q = c.num_attention_heads * E, kv = c.kv_cols();
   const auto norm = [&](const std::string& name, std::int64_t width) { return b.vector(name, {width}, 1); };
@@ -459,7 +459,7 @@ DrafterWeights bind_drafter(Binder& b, const DrafterConfig& c) {
   return w;
 }
 
-// Memory with the weights that `bind` takes through a store: it runs once to count them, once to place them.
+// Memory with the weights that `bind` puts into a store: it runs once to count them, once to place them.
 template <typename Bind>
 Memory place_all(const Backend& backend, Stream& stream, const LoadProgress& progress, Bind bind) {
   WeightStore counted(backend);
@@ -472,24 +472,39 @@ Memory place_all(const Backend& backend, Stream& stream, const LoadProgress& pro
 
 }  // namespace
 
-ModelWeights::ModelWeights(const std::filesystem::path& directory, const ModelConfig& config,
-                           const Backend& backend, Stream& stream, const LoadProgress& progress)
-    : checkpoint_(directory) {
+void WeightOwner::load(const std::filesystem::path& directory, bool (*wanted)(std::string_view name),
+                       const Backend& backend, Stream& stream, const LoadProgress& progress,
+                       const Bind& bind) {
+  checkpoint_.emplace(directory);
   memory_ = place_all(backend, stream, progress, [&](WeightStore& store) {
-    CheckpointBinder binder(*checkpoint_, directory.string(), store);
-    text = bind_text(binder, config);
-    vision = bind_vision(binder, config.vision);
+    CheckpointBinder binder(*checkpoint_, directory.string(), store, wanted);
+    bind(binder);
     binder.finish();
     parameters_ = binder.elements();
   });
 }
 
-ModelWeights::ModelWeights(Random random, const ModelConfig& config, const Backend& backend, Stream& stream) {
+void WeightOwner::make_up(Random random, bool tied, const Backend& backend, Stream& stream,
+                          const Bind& bind) {
   memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
-    RandomBinder binder(random.seed, config.tie_word_embeddings, store);
-    text = bind_text(binder, config);
-    vision = bind_vision(binder, config.vision);
+    RandomBinder binder(random.seed, tied, store);
+    bind(binder);
     parameters_ = binder.elements();
+  });
+}
+
+ModelWeights::ModelWeights(const std::filesystem::path& directory, const ModelConfig& config,
+                           const Backend& backend, Stream& stream, const LoadProgress& progress) {
+  load(directory, is_main, backend, stream, progress, [&](WeightBinder& b) {
+    text = bind_text(b, config);
+    vision = bind_vision(b, config.vision);
+  });
+}
+
+ModelWeights::ModelWeights(Random random, const ModelConfig& config, const Backend& backend, Stream& stream) {
+  make_up(random, config.tie_word_embeddings, backend, stream, [&](WeightBinder& b) {
+    text = bind_text(b, config);
+    vision = bind_vision(b, config.vision);
   });
 }
 
@@ -505,42 +520,22 @@ MtpCheckpoint::MtpCheckpoint(const std::filesystem::path& model, const TextConfi
          "{}: no tensor there is named mtp.*: expected a multi-token-prediction head, as published Qwen3.5 "
          "checkpoints have one. Draft without it: --draft auto, ngram, none or a drafter's directory",
          model.string());
-  checkpoint_.emplace(model);
-  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
-    CheckpointBinder binder(*checkpoint_, model.string(), store, is_mtp);
-    weights = bind_mtp(binder, config);
-    binder.finish();
-    parameters_ = binder.elements();
-  });
+  load(model, is_mtp, backend, stream, {}, [&](WeightBinder& b) { weights = bind_mtp(b, config); });
 }
 
-MtpCheckpoint::MtpCheckpoint(ModelWeights::Random random, const TextConfig& config, const Backend& backend,
+MtpCheckpoint::MtpCheckpoint(Random random, const TextConfig& config, const Backend& backend,
                              Stream& stream) {
-  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
-    RandomBinder binder(random.seed, true, store);
-    weights = bind_mtp(binder, config);
-    parameters_ = binder.elements();
-  });
+  make_up(random, true, backend, stream, [&](WeightBinder& b) { weights = bind_mtp(b, config); });
 }
 
 DrafterCheckpoint::DrafterCheckpoint(const std::filesystem::path& directory, const DrafterConfig& config,
-                                     const Backend& backend, Stream& stream)
-    : checkpoint_(directory) {
-  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
-    CheckpointBinder binder(*checkpoint_, directory.string(), store);
-    weights = bind_drafter(binder, config);
-    binder.finish();
-    parameters_ = binder.elements();
-  });
+                                     const Backend& backend, Stream& stream) {
+  load(directory, is_main, backend, stream, {}, [&](WeightBinder& b) { weights = bind_drafter(b, config); });
 }
 
-DrafterCheckpoint::DrafterCheckpoint(ModelWeights::Random random, const DrafterConfig& config,
-                                     const Backend& backend, Stream& stream) {
-  memory_ = place_all(backend, stream, {}, [&](WeightStore& store) {
-    RandomBinder binder(random.seed, true, store);
-    weights = bind_drafter(binder, config);
-    parameters_ = binder.elements();
-  });
+DrafterCheckpoint::DrafterCheckpoint(Random random, const DrafterConfig& config, const Backend& backend,
+                                     Stream& stream) {
+  make_up(random, true, backend, stream, [&](WeightBinder& b) { weights = bind_drafter(b, config); });
 }
 
 }  // namespace quire

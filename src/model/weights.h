@@ -114,8 +114,39 @@ struct DrafterWeights {
 // How far loading is: bytes in place, of all.
 using LoadProgress = std::function<void(std::size_t done, std::size_t total)>;
 
-// Owns the mapping, and the memory that holds what is not used where it is mapped.
-class ModelWeights {
+// Gives tensors by name, from a checkpoint or made up (weights.cpp).
+class WeightBinder;
+
+// Owns the mapping of a checkpoint, and the memory that holds what is not used where it is mapped.
+class WeightOwner {
+ public:
+  std::size_t mapped_bytes() const { return checkpoint_ ? checkpoint_->bytes() : 0; }
+  // In the backend's memory, the mapping not counted.
+  std::size_t memory_bytes() const { return memory_.size(); }
+  std::int64_t parameters() const { return parameters_; }
+
+  // In place of a directory: random weights of the same shapes, scaled so that activations keep the size of
+  // one, for measuring. The same seed gives the same weights.
+  struct Random {
+    std::uint64_t seed = 0;
+  };
+
+ protected:
+  // What asks a binder for every tensor. It runs twice, first to count.
+  using Bind = std::function<void(WeightBinder&)>;
+  // Takes the tensors whose names without prefix are `wanted`. Throws as ModelWeights does.
+  void load(const std::filesystem::path& directory, bool (*wanted)(std::string_view name),
+            const Backend& backend, Stream& stream, const LoadProgress& progress, const Bind& bind);
+  // `tied`: the output head is the embedding.
+  void make_up(Random random, bool tied, const Backend& backend, Stream& stream, const Bind& bind);
+
+ private:
+  std::optional<Checkpoint> checkpoint_;
+  Memory memory_;
+  std::int64_t parameters_ = 0;
+};
+
+class ModelWeights : public WeightOwner {
  public:
   // Strips the known prefixes (model.language_model., language_model.model., language_model., model.;
   // model.visual., visual.) and binds every tensor by name. Throws one Error{invalid_input} that lists each
@@ -124,68 +155,33 @@ class ModelWeights {
   // buffers are known and left out. Throws Error{out_of_memory} with the numbers before anything is copied.
   ModelWeights(const std::filesystem::path& directory, const ModelConfig& config, const Backend& backend,
                Stream& stream, const LoadProgress& progress = {});
-
-  // Random weights of the same shapes, scaled so that activations keep the size of one: for measuring. The
-  // same seed gives the same weights.
-  struct Random {
-    std::uint64_t seed = 0;
-  };
   ModelWeights(Random random, const ModelConfig& config, const Backend& backend, Stream& stream);
 
   TextWeights text;
   VisionWeights vision;
-
-  std::size_t mapped_bytes() const { return checkpoint_ ? checkpoint_->bytes() : 0; }
-  std::size_t memory_bytes() const {
-    return memory_.size();
-  }  // in the backend's memory, the mapping not counted
-  std::int64_t parameters() const { return parameters_; }
-
- private:
-  std::optional<Checkpoint> checkpoint_;
-  Memory memory_;
-  std::int64_t parameters_ = 0;
 };
 
-// The weights of the multi-token-prediction head in a model's directory, as ModelWeights owns the others.
-class MtpCheckpoint {
+// The weights of the multi-token-prediction head in a model's directory.
+class MtpCheckpoint : public WeightOwner {
  public:
   // Whether the model has one.
   static bool is_in(const std::filesystem::path& model);
   // Throws Error{not_found} when the model has none.
   MtpCheckpoint(const std::filesystem::path& model, const TextConfig& config, const Backend& backend,
                 Stream& stream);
-  MtpCheckpoint(ModelWeights::Random random, const TextConfig& config, const Backend& backend,
-                Stream& stream);
+  MtpCheckpoint(Random random, const TextConfig& config, const Backend& backend, Stream& stream);
 
   MtpWeights weights;
-
-  std::size_t memory_bytes() const { return memory_.size(); }
-  std::int64_t parameters() const { return parameters_; }
-
- private:
-  std::optional<Checkpoint> checkpoint_;
-  Memory memory_;
-  std::int64_t parameters_ = 0;
 };
 
-// The weights of a drafter's directory, as ModelWeights owns those of a model.
-class DrafterCheckpoint {
+// The weights of a drafter's directory.
+class DrafterCheckpoint : public WeightOwner {
  public:
   DrafterCheckpoint(const std::filesystem::path& directory, const DrafterConfig& config,
                     const Backend& backend, Stream& stream);
-  DrafterCheckpoint(ModelWeights::Random random, const DrafterConfig& config, const Backend& backend,
-                    Stream& stream);
+  DrafterCheckpoint(Random random, const DrafterConfig& config, const Backend& backend, Stream& stream);
 
   DrafterWeights weights;
-
-  std::size_t memory_bytes() const { return memory_.size(); }
-  std::int64_t parameters() const { return parameters_; }
-
- private:
-  std::optional<Checkpoint> checkpoint_;
-  Memory memory_;
-  std::int64_t parameters_ = 0;
 };
 
 }  // namespace quire
