@@ -7,6 +7,7 @@
 #include <thread>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -81,6 +82,10 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+// Where it does not matter what is read: a model of random weights, and a page that it reads in no time.
+constexpr const char* kTiny = "tests/golden/tiny-a";
+constexpr const char* kStamp = "tests/golden/pages/stamp.png";
+
 // Edits from one text to the other, as a share of the first.
 double character_error_rate(const std::string& expected, const std::string& actual) {
   std::vector<std::size_t> row(actual.size() + 1);
@@ -99,18 +104,19 @@ double character_error_rate(const std::string& expected, const std::string& actu
 
 class Sample : public ::testing::TestWithParam<std::string> {};
 
-// The committed model reads these pages without an error, or with two on the scan; the limit leaves room for
+// The committed model reads the samples without an error, or with two on the scan; the limit leaves room for
 // another order of summation, not for another reading.
-TEST_P(Sample, IsRead) {
-  const fs::path page = "samples/" + GetParam();
-  const Outcome run = quire({"parse", page});
-  EXPECT_EQ(run.code, 0) << run.err;
-  const std::string expected = read(fs::path(page).replace_extension(".md"));
-  EXPECT_LT(character_error_rate(expected, run.out), 0.03) << run.out;
+void expect_read(fs::path page, const std::string& text) {
+  EXPECT_LT(character_error_rate(read(page.replace_extension(".md")), text), 0.03) << text;
 }
-INSTANTIATE_TEST_SUITE_P(All, Sample,
-                         ::testing::Values("letter.png", "invoice.png", "article.png", "report.pdf",
-                                           "scan.jpg"),
+
+// Those that no test of Parse reads whole.
+TEST_P(Sample, IsRead) {
+  const Outcome run = quire({"parse", "samples/" + GetParam()});
+  EXPECT_EQ(run.code, 0) << run.err;
+  expect_read("samples/" + GetParam(), run.out);
+}
+INSTANTIATE_TEST_SUITE_P(All, Sample, ::testing::Values("article.png", "scan.jpg"),
                          [](const auto& sample) { return sample.param.substr(0, sample.param.find('.')); });
 
 TEST(CommandLine, TellsItsVersion) {
@@ -163,10 +169,12 @@ ChildResult shell(const std::string& line) {
 }
 
 TEST(CommandLine, OutputThatCannotBeWrittenIsCode2) {
-  for (const char* command : {"--version", "--help", "parse --help", "inspect", "inspect --tensors",
-                              "parse tests/golden/pages/notice.png"}) {
+  const std::string parse = fmt::format("parse {} --model {}", kStamp, kTiny);
+  for (const std::string& command :
+       {std::string("--version"), std::string("--help"), std::string("parse --help"), std::string("inspect"),
+        std::string("inspect --tensors"), parse}) {
     for (const char* output : {" >/dev/full", " >&-"}) {
-      const ChildResult run = shell(std::string("quire ") + command + output);
+      const ChildResult run = shell("quire " + command + output);
       EXPECT_EQ(run.end, ChildEnd::exited);
       EXPECT_EQ(run.status, 2) << command << output;
       EXPECT_THAT(run.errors, HasSubstr("quire: ")) << command << output;
@@ -175,10 +183,13 @@ TEST(CommandLine, OutputThatCannotBeWrittenIsCode2) {
 }
 
 TEST(CommandLine, ErrorsThatCannotBeToldDoNotMatter) {
+  const std::string parse = fmt::format("quire parse {} --model {}", kStamp, kTiny);
+  const std::string text = shell(parse).output;
+  EXPECT_THAT(text, Not(IsEmpty()));
   for (const char* errors : {" 2>/dev/full", " 2>&-"}) {
-    const ChildResult run = shell(std::string("quire parse tests/golden/pages/notice.png") + errors);
+    const ChildResult run = shell(parse + errors);
     EXPECT_EQ(run.status, 0);
-    EXPECT_THAT(run.output, HasSubstr("The reading room opens at nine."));
+    EXPECT_EQ(run.output, text);
     EXPECT_EQ(shell(std::string("quire parse --unknown") + errors).status, 2);
   }
 }
@@ -268,7 +279,8 @@ TEST(Inspect, ADrafterOfAnotherModelIsAnError) {
 
 TEST(Parse, StandardOutputHoldsOnlyMarkdown) {
   const Outcome run = quire({"parse", "samples/letter.png", "--timings"});
-  EXPECT_THAT(run.out, StartsWith("# The Green Hill Library\n\n"));
+  EXPECT_EQ(run.code, 0);
+  expect_read("samples/letter.png", run.out);
   EXPECT_THAT(run.out, Not(HasSubstr("tokens/s")));
   EXPECT_THAT(run.err, HasSubstr("samples/letter.png: decode image "));
   EXPECT_THAT(run.err, HasSubstr("all pages: decode image "));
@@ -276,7 +288,9 @@ TEST(Parse, StandardOutputHoldsOnlyMarkdown) {
 }
 
 TEST(Parse, QuietSaysNothing) {
-  EXPECT_THAT(quire({"parse", "samples/letter.png", "--quiet"}).err, IsEmpty());
+  const Outcome run = quire({"parse", kStamp, "--model", kTiny, "--quiet"});
+  EXPECT_THAT(run.out, Not(IsEmpty()));
+  EXPECT_THAT(run.err, IsEmpty());
 }
 
 TEST(Parse, FilesAreWritten) {
@@ -284,6 +298,7 @@ TEST(Parse, FilesAreWritten) {
   const Outcome run = quire({"parse", "samples/report.pdf", "-o", folder / "out"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, IsEmpty());
+  expect_read("samples/report.pdf", read(folder / "out/report.md"));
   EXPECT_THAT(read(folder / "out/report.md"), HasSubstr("\n\n## What Should Be Done\n\n- "));
   const Json record = read_json(folder / "out/report.json");
   EXPECT_EQ(record["totals"]["ok"], 2);
@@ -306,6 +321,7 @@ TEST(Parse, DraftsChangeNoText) {
     const Outcome run =
         quire({"parse", "samples/invoice.png", "--device", "cpu", "--draft", draft, "-o", folder / draft});
     EXPECT_EQ(run.code, 0) << run.err;
+    expect_read("samples/invoice.png", read(folder / draft / "invoice.md"));
     EXPECT_EQ(read(folder / draft / "invoice.md"), read(folder / "none/invoice.md")) << draft;
     const Json record = read_json(folder / draft / "invoice.json");
     EXPECT_EQ(record["totals"].contains("acceptance_length"), draft != std::string("none")) << draft;
@@ -315,7 +331,8 @@ TEST(Parse, DraftsChangeNoText) {
 }
 
 TEST(Parse, PagesAreSelected) {
-  const Outcome run = quire({"parse", "samples/report.pdf", "--pages", "2-", "--format", "json"});
+  const Outcome run =
+      quire({"parse", "samples/report.pdf", "--pages", "2-", "--max-tokens", "10", "--format", "json"});
   const Json record = parse_json(run.out, "standard output");
   ASSERT_EQ(record["pages"].size(), 1U);
   EXPECT_EQ(record["pages"][0]["page"], 2);
@@ -341,9 +358,9 @@ TEST(Parse, BrokenFilesDoNotEndABatch) {
   write(folder / "in/3 random.pdf", "%PDF-1.7\nrandom bytes");
   write(folder / "in/4 blank.bmp", bmp(300, 300, 0));
   write(folder / "in/5 notes.txt", "not a document");
-  write(folder / "in/6 page.bin", read("samples/letter.png"));
-  const Outcome run =
-      quire({"parse", folder / "in", folder / "in/7 missing.png", "-o", folder / "out", "--max-tokens", "5"});
+  write(folder / "in/6 page.bin", read(kStamp));
+  const Outcome run = quire({"parse", folder / "in", folder / "in/7 missing.png", "--model", kTiny, "-o",
+                             folder / "out", "--max-tokens", "5"});
   EXPECT_EQ(run.code, 1);
   const auto status = [&](const std::string& name) {
     return read_json(folder / ("out/" + name + ".json"))["pages"][0]["status"].get<std::string>();
@@ -369,11 +386,12 @@ TEST(Parse, NothingToDoIsCode2) {
 
 TEST(Parse, OutputsOfOneNameAreKeptApart) {
   const TemporaryFolder folder;
-  write(folder / "a.png", read("samples/letter.png"));
-  write(folder / "a.jpg", read("samples/scan.jpg"));
-  quire({"parse", folder / "a.png", folder / "a.jpg", "-o", folder / "out", "--max-tokens", "3"});
+  write(folder / "a.png", read(kStamp));
+  write(folder / "a.bmp", bmp(300, 300, 0));
+  quire({"parse", folder / "a.png", folder / "a.bmp", "--model", kTiny, "-o", folder / "out", "--max-tokens",
+         "3"});
   EXPECT_TRUE(fs::exists(folder / "out/a.png.md"));
-  EXPECT_TRUE(fs::exists(folder / "out/a.jpg.md"));
+  EXPECT_TRUE(fs::exists(folder / "out/a.bmp.md"));
 }
 
 TEST(Parse, AnInterruptLeavesFinishedPages) {
@@ -391,16 +409,15 @@ TEST(Parse, AnInterruptLeavesFinishedPages) {
   EXPECT_FALSE(fs::exists(folder / "out/many.md"));
 }
 
-// A drafter of a model of random weights: few drafts are right.
-constexpr const char* kTiny = "tests/golden/tiny-a";
+// A drafter for it: few drafts are right.
 constexpr int kDrafted = 144, kBlock = 4;
 
 TEST(Parse, RecordsTellWhatBecameOfDrafts) {
   const TemporaryFolder folder;
   write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
-  const Outcome run = quire({"parse", "tests/golden/pages/stamp.png", "--model", kTiny, "--draft",
-                             folder / "drafter", "--switch", "window=4", "--max-tokens", "20", "--timings",
-                             "--device", "cpu", "-o", folder / "out"});
+  const Outcome run =
+      quire({"parse", kStamp, "--model", kTiny, "--draft", folder / "drafter", "--switch", "window=4",
+             "--max-tokens", "20", "--timings", "--device", "cpu", "-o", folder / "out"});
   const Json record = read_json(folder / "out/stamp.json");
   const Json& page = record["pages"][0];
   EXPECT_GT(page["draft_steps"], 10) << run.err;
