@@ -79,14 +79,13 @@ struct Bench {
   double least_bytes(int batch, std::int64_t context, const Decoder& d) const {
     double bytes = 0;
     const auto add = [&](const Weight& w) { bytes += static_cast<double>(w.out * w.in * size_of(w.format)); };
-    const auto add_layer = [&](const TextLayerWeights& l) {
-      for (const Weight* w : {&l.gate_proj, &l.up_proj, &l.down_proj}) add(*w);
+    const auto add_layer = [&](const AttentionWeights& a, const MlpWeights& m) {
       for (const Weight* w :
-           {&l.self_attn.q_proj, &l.self_attn.k_proj, &l.self_attn.v_proj, &l.self_attn.o_proj})
+           {&a.q_proj, &a.k_proj, &a.v_proj, &a.o_proj, &m.gate_proj, &m.up_proj, &m.down_proj})
         add(*w);
     };
     for (const TextLayerWeights& l : weights.text.layers) {
-      add_layer(l);
+      add_layer(l.self_attn, l.mlp);
       const LinearAttentionWeights& g = l.linear_attn;
       for (const Weight* w : {&g.in_proj_qkv, &g.in_proj_z, &g.in_proj_b, &g.in_proj_a, &g.out_proj}) add(*w);
     }
@@ -97,13 +96,14 @@ struct Bench {
       add(w.fc);
       add(w.candidate_selector.hidden_projection);
       for (const DrafterLayerWeights& l : w.layers) {
-        for (const Weight* m : {&l.q_proj, &l.o_proj, &l.gate_proj, &l.up_proj, &l.down_proj}) add(*m);
-        for (const Weight* m : {&l.k_proj, &l.v_proj}) add(*m), add(*m);  // of blocks, then of the context
+        add_layer(l.self_attn, l.mlp);
+        add(l.self_attn.k_proj), add(l.self_attn.v_proj);  // of the context
         add(l.attention_conv.kernel_projection), add(l.mlp_conv.kernel_projection);
       }
     }
     for (int draft = 1; mtp && draft < window; ++draft)
-      add(mtp->weights.fc), add_layer(mtp->weights.layer), add(weights.text.lm_head);
+      add(mtp->weights.fc), add_layer(mtp->weights.layer.self_attn, mtp->weights.layer.mlp),
+          add(weights.text.lm_head);
     const StateSlots::Shape states = state_shape(config.text, Format::bf16);
     return bytes + batch * (static_cast<double>(context) * static_cast<double>(d.token_bytes()) +
                             4.0 * static_cast<double>(states.layers * states.gdn.state_floats()));

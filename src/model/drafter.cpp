@@ -24,39 +24,28 @@ std::size_t block_bytes(const DrafterConfig& c, Format format, std::int64_t T, s
   return static_cast<std::size_t>(rows + floats * std::int64_t{sizeof(float)}) + 16 * Arena::kAlignment;
 }
 
+// Positions are plain indices in the sequence, also after an image.
+Rotary rope(const DrafterConfig& c, const Step& step) {
+  return {.position = step.index,
+          .rows = std::ssize(step.ids),
+          .dims = c.head_dim,
+          .theta = c.rope_theta,
+          .cos = {},
+          .sin = {}};
+}
+
 }  // namespace
 
-struct Drafter::Pass {
-  Stream& stream;
-  const Step& step;
-  Arena& arena;
-  Format format;
-  std::int64_t T;
-  std::span<float> cos{}, sin{};  // [T, E/2] of the rotary angles
-  Rows x{};                       // [T, D] the residual stream
-  Rows h{}, y{};                  // [T, D] input of a sublayer, and its output
+// The rows of blocks.
+struct Drafter::Block : Pass {
   Rows normed{}, chosen{};  // of convolutions: the input before the first, what its rows choose for both
 
-  Rows rows(std::int64_t cols) { return rows(cols, format); }
-  Rows rows(std::int64_t cols, Format f) {
-    std::byte* data = arena.take(static_cast<std::size_t>(T * cols * size_of(f)));
-    return {.data = data, .format = f, .rows = T, .cols = cols, .stride = cols};
-  }
-  BlockConv side(const DrafterConvWeights& w, int side) const;
-  // Positions are plain indices in the sequence, also after an image.
-  void rotary(const Ops& ops, const DrafterConfig& c) {
-    const auto floats = [&] {
-      const auto n = static_cast<std::size_t>(T * c.head_dim / 2);
-      return std::span(reinterpret_cast<float*>(arena.take(n * sizeof(float))), n);
-    };
-    cos = floats(), sin = floats();
-    ops.rotary(stream, {.position = step.index,
-                        .rows = T,
-                        .dims = c.head_dim,
-                        .theta = c.rope_theta,
-                        .format = format,
-                        .cos = cos,
-                        .sin = sin});
+  // The convolution of one side: its base, and its part of what the rows have chosen.
+  BlockConv side(const DrafterConvWeights& w, int side) const {
+    const std::size_t base = w.base_kernel.size() / 2;
+    return {.base = w.base_kernel.subspan(static_cast<std::size_t>(side) * base, base),
+            .chosen = chosen.slice_cols(side * chosen.cols / 2, chosen.cols / 2),
+            .requests = step.requests};
   }
 };
 
@@ -74,8 +63,8 @@ Drafter::Drafter(const DrafterConfig& config, const DrafterWeights& weights, con
 
 void Drafter::extend(Stream& stream, const Step& step, Rows features) {
   const Arena::Scope scope(arena_);
-  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
-  p.rotary(ops_, config_);
+  Pass p{stream, ops_, arena_, step, format_, config_.rms_norm_eps, std::ssize(step.ids)};
+  p.rotary(rope(config_, step));
   const Rows mixed = p.rows(config_.hidden_size), context = p.rows(config_.hidden_size);
   ops_.linear(stream, features, weights_.fc, {}, mixed);
   ops_.rms_norm(stream, mixed, weights_.hidden_norm, config_.rms_norm_eps, context);
@@ -83,37 +72,23 @@ void Drafter::extend(Stream& stream, const Step& step, Rows features) {
   // The context is the same in every layer: all keys and values are products of these rows.
   std::vector<Projection> products;
   for (const DrafterLayerWeights& w : weights_.layers) {
-    products.push_back({&w.k_proj, p.rows(config_.kv_cols())});
-    products.push_back({&w.v_proj, p.rows(config_.kv_cols())});
+    products.push_back({&w.self_attn.k_proj, p.rows(config_.kv_cols())});
+    products.push_back({&w.self_attn.v_proj, p.rows(config_.kv_cols())});
   }
   for (std::size_t i = 0; i < products.size(); i += kMostProjections) {
     ops_.project(
         stream, context,
         std::span(products).subspan(i, std::min<std::size_t>(kMostProjections, products.size() - i)));
   }
-  const Rows none{.data = context.data, .format = format_, .rows = p.T, .cols = 0, .stride = 0};
-  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
-    const DrafterLayerWeights& w = weights_.layers[l];
-    ops_.qk_norm_rope(stream, {.q_gate = none,
-                               .gated = false,
-                               .k = products[2 * l].y,
-                               .v = products[2 * l + 1].y,
-                               .q = none,
-                               .kv = step.kv->draft_layer(static_cast<int>(l)),
-                               .kv_row = step.kv_row,
-                               .head_dim = config_.head_dim,
-                               .q_norm = w.q_norm,
-                               .k_norm = w.k_norm,
-                               .eps = config_.rms_norm_eps,
-                               .cos = p.cos,
-                               .sin = p.sin});
-  }
+  for (std::size_t l = 0; l < weights_.layers.size(); ++l)
+    join(p, weights_.layers[l].self_attn, products[2 * l].y, products[2 * l + 1].y,
+         step.kv->draft_layer(static_cast<int>(l)));
 }
 
 Rows Drafter::draft(Stream& stream, const Step& step, std::int32_t* ids) {
   const Arena::Scope scope(arena_);
-  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
-  p.rotary(ops_, config_);
+  Block p{{stream, ops_, arena_, step, format_, config_.rms_norm_eps, std::ssize(step.ids)}};
+  p.rotary(rope(config_, step));
   for (Rows* rows : {&p.x, &p.h, &p.y}) *rows = p.rows(config_.hidden_size);
   if (config_.conv_kernel_size > 0) {
     p.normed = p.rows(config_.hidden_size);
@@ -125,27 +100,20 @@ Rows Drafter::draft(Stream& stream, const Step& step, std::int32_t* ids) {
   for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
     const DrafterLayerWeights& w = weights_.layers[l];
     convolve(p, w.attention_conv);
-    attention(p, l);
+    attention(p, w.self_attn, step.kv->draft_layer(static_cast<int>(l)), config_.layers[l].causal,
+              config_.layers[l].sliding_window);
     add(p, w.attention_conv, w.post_attention_layernorm);
     convolve(p, w.mlp_conv);
-    mlp(p, w);
+    mlp(p, w.mlp);
     const bool last = l + 1 == weights_.layers.size();
     add(p, w.mlp_conv, last ? weights_.norm : weights_.layers[l + 1].input_layernorm);
   }
   return place_drafts(p, ids);
 }
 
-// The convolution of one side: its base, and its part of what the rows have chosen.
-BlockConv Drafter::Pass::side(const DrafterConvWeights& w, int side) const {
-  const std::size_t base = w.base_kernel.size() / 2;
-  return {.base = w.base_kernel.subspan(static_cast<std::size_t>(side) * base, base),
-          .chosen = chosen.slice_cols(side * chosen.cols / 2, chosen.cols / 2),
-          .requests = step.requests};
-}
-
 // The input of a sublayer, normed, goes through the convolution in front of it. It also chooses the weights
 // of the one behind.
-void Drafter::convolve(Pass& p, const DrafterConvWeights& w) {
+void Drafter::convolve(Block& p, const DrafterConvWeights& w) {
   if (config_.conv_kernel_size == 0) return;
   std::swap(p.h, p.normed);
   ops_.linear(p.stream, p.normed, w.kernel_projection, {}, p.chosen);
@@ -153,7 +121,7 @@ void Drafter::convolve(Pass& p, const DrafterConvWeights& w) {
 }
 
 // x += the output of a sublayer, through the convolution behind it; then the norm of the next.
-void Drafter::add(Pass& p, const DrafterConvWeights& w, Vector norm) {
+void Drafter::add(Block& p, const DrafterConvWeights& w, Vector norm) {
   if (config_.conv_kernel_size == 0) {
     ops_.add_rms_norm(p.stream, p.x, p.y, norm, config_.rms_norm_eps, p.h);
   } else {
@@ -182,47 +150,6 @@ Rows Drafter::place_drafts(Pass& p, std::int32_t* ids) {
                                 .requests = p.step.requests,
                                 .ids = ids});
   return logits;
-}
-
-void Drafter::attention(Pass& p, std::size_t layer) {
-  const Arena::Scope scope(p.arena);
-  const DrafterLayerWeights& w = weights_.layers[layer];
-  const std::int64_t q_cols = std::int64_t{config_.num_attention_heads} * config_.head_dim;
-  const KvPages kv = p.step.kv->draft_layer(static_cast<int>(layer));
-
-  const Rows projected = p.rows(q_cols), k = p.rows(config_.kv_cols()), v = p.rows(config_.kv_cols());
-  const Projection projections[] = {{&w.q_proj, projected}, {&w.k_proj, k}, {&w.v_proj, v}};
-  ops_.project(p.stream, p.h, std::span(projections));
-  const Rows q = p.rows(q_cols);
-  ops_.qk_norm_rope(p.stream, {.q_gate = projected,
-                               .gated = false,
-                               .k = k,
-                               .v = v,
-                               .q = q,
-                               .kv = kv,
-                               .kv_row = p.step.kv_row,
-                               .head_dim = config_.head_dim,
-                               .q_norm = w.q_norm,
-                               .k_norm = w.k_norm,
-                               .eps = config_.rms_norm_eps,
-                               .cos = p.cos,
-                               .sin = p.sin});
-  const Rows attended = p.rows(q_cols);
-  ops_.attention_window(p.stream, {.q = q,
-                                   .kv = kv,
-                                   .requests = p.step.requests,
-                                   .head_dim = config_.head_dim,
-                                   .causal = config_.layers[layer].causal,
-                                   .sliding_window = config_.layers[layer].sliding_window,
-                                   .out = attended});
-  ops_.linear(p.stream, attended, w.o_proj, {}, p.y);
-}
-
-void Drafter::mlp(Pass& p, const DrafterLayerWeights& w) {
-  const Arena::Scope scope(p.arena);
-  const Rows spare = p.rows(config_.intermediate_size), gated = p.rows(config_.intermediate_size);
-  ops_.project_swiglu(p.stream, p.h, w.gate_proj, w.up_proj, spare, gated);
-  ops_.linear(p.stream, gated, w.down_proj, {}, p.y);
 }
 
 }  // namespace quire

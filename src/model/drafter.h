@@ -3,9 +3,7 @@
 // weights, runs. Its keys and values stand in the target's pages.
 #pragma once
 
-#include "core/arena.h"
-#include "model/step.h"
-#include "model/weights.h"
+#include "model/layer.h"
 
 namespace quire {
 
@@ -34,11 +32,9 @@ class Drafter {
   std::size_t activation_bytes() const { return memory_.size(); }
 
  private:
-  struct Pass;
-  void convolve(Pass& p, const DrafterConvWeights& w);
-  void add(Pass& p, const DrafterConvWeights& w, Vector norm);
-  void attention(Pass& p, std::size_t layer);
-  void mlp(Pass& p, const DrafterLayerWeights& w);
+  struct Block;
+  void convolve(Block& p, const DrafterConvWeights& w);
+  void add(Block& p, const DrafterConvWeights& w, Vector norm);
   Rows place_drafts(Pass& p, std::int32_t* ids);
 
   const DrafterConfig& config_;

@@ -26,45 +26,6 @@ std::size_t draft_bytes(const TextConfig& c, Format format, std::int64_t T, std:
 
 }  // namespace
 
-// Rows of the head, in the words of the equations (MODEL.md).
-struct MtpHead::Pass {
-  Stream& stream;
-  Arena& arena;
-  Format format;
-  KvPages kv;
-  const std::int32_t* kv_row;  // [T], where the rows' keys and values go
-  std::int64_t T;
-  const Requests* requests = nullptr;  // of draft alone
-  std::span<float> cos{}, sin{};       // [T, R/2] of the rotary angles
-  Rows x{};                            // [T, D] the residual stream
-  Rows h{}, y{};                       // [T, D] input of a sublayer, and its output
-
-  Rows rows(std::int64_t cols) { return rows(T, cols, format); }
-  Rows rows(std::int64_t count, std::int64_t cols, Format f) {
-    std::byte* data = arena.take(static_cast<std::size_t>(count * cols * size_of(f)));
-    return {.data = data, .format = f, .rows = count, .cols = cols, .stride = cols};
-  }
-  // Angles at the positions of the rows, of which a step has `count`.
-  void rotary(const Ops& ops, const TextConfig& c, const std::int32_t* position, std::int64_t count) {
-    const auto floats = [&] {
-      const auto n = static_cast<std::size_t>(count * c.rotary_dim / 2);
-      return std::span(reinterpret_cast<float*>(arena.take(n * sizeof(float))), n);
-    };
-    cos = floats(), sin = floats();
-    ops.rotary(stream, {.position = position,
-                        .rows = count,
-                        .dims = c.rotary_dim,
-                        .theta = c.rope_theta,
-                        .section_h = c.mrope_section[1],
-                        .section_w = c.mrope_section[2],
-                        .format = format,
-                        .cos = cos,
-                        .sin = sin});
-    const auto n = static_cast<std::size_t>(T * c.rotary_dim / 2);
-    cos = cos.first(n), sin = sin.first(n);
-  }
-};
-
 MtpHead::MtpHead(const TextConfig& config, const MtpWeights& weights, const TextWeights& target,
                  const Backend& backend, Stream& stream, Format format, const Limits& limits)
     : config_(config),
@@ -106,32 +67,18 @@ void MtpHead::pair(Pass& p, Rows embeddings, Rows outputs) {
 
 // Keys and values alone: there is one layer, and nobody asks for what comes out of it.
 void MtpHead::keep(Pass& p) {
-  const FullAttentionWeights& w = weights_.layer.self_attn;
-  const std::int64_t kv_cols = std::int64_t{config_.num_key_value_heads} * config_.head_dim;
-  const Rows k = p.rows(kv_cols), v = p.rows(kv_cols);
+  const AttentionWeights& w = weights_.layer.self_attn;
+  const Rows k = p.rows(w.k_proj.out), v = p.rows(w.v_proj.out);
   const Projection projections[] = {{&w.k_proj, k}, {&w.v_proj, v}};
   ops_.project(p.stream, p.h, std::span(projections));
-  const Rows none{.data = p.h.data, .format = format_, .rows = p.T, .cols = 0, .stride = 0};
-  ops_.qk_norm_rope(p.stream, {.q_gate = none,
-                               .gated = false,
-                               .k = k,
-                               .v = v,
-                               .q = none,
-                               .kv = p.kv,
-                               .kv_row = p.kv_row,
-                               .head_dim = config_.head_dim,
-                               .q_norm = w.q_norm,
-                               .k_norm = w.k_norm,
-                               .eps = config_.rms_norm_eps,
-                               .cos = p.cos,
-                               .sin = p.sin});
+  join(p, w, k, v, p.step.kv->draft_layer(0));
 }
 
 void MtpHead::extend(Stream& stream, const Step& step, Rows outputs, const Step* after) {
   const auto T = static_cast<std::int64_t>(step.ids.size()), D = std::int64_t{config_.hidden_size};
   const Arena::Scope scope(arena_);
-  Pass p{stream, arena_, format_, step.kv->draft_layer(0), step.kv_row, after ? T : T - 1};
-  const Rows tokens = p.rows(T + 1, D, format_);
+  Pass p{stream, ops_, arena_, step, format_, config_.rms_norm_eps, after ? T : T - 1};
+  const Rows tokens = take_rows(arena_, T + 1, D, format_);
   const auto embed = [&](const Step& s, Rows to) {
     ops_.embed(stream, s.ids, target_.embed_tokens, to);
     ops_.scatter_rows(stream, s.images.features, s.images.rows, to);
@@ -139,7 +86,7 @@ void MtpHead::extend(Stream& stream, const Step& step, Rows outputs, const Step*
   embed(step, tokens.slice_rows(0, T));
   if (after) embed(*after, tokens.slice_rows(T, 1));
   if (p.T > 0) {
-    p.rotary(ops_, config_, step.position, T);
+    p.rotary(mrope(config_, step.position, T));
     pair(p, tokens.slice_rows(1, p.T), outputs.slice_rows(0, p.T));
     keep(p);
   }
@@ -151,9 +98,9 @@ void MtpHead::extend(Stream& stream, const Step& step, Rows outputs) {
   if (step.requests.longest == 1) return;
   const auto T = static_cast<std::int64_t>(step.ids.size());
   const Arena::Scope scope(arena_);
-  Pass p{stream, arena_, format_, step.kv->draft_layer(0), step.kv_row, T - 1};
-  p.rotary(ops_, config_, step.position, T);
-  const Rows tokens = p.rows(T, config_.hidden_size, format_);
+  Pass p{stream, ops_, arena_, step, format_, config_.rms_norm_eps, T - 1};
+  p.rotary(mrope(config_, step.position, T));
+  const Rows tokens = take_rows(arena_, T, config_.hidden_size, format_);
   ops_.embed(stream, step.ids, target_.embed_tokens, tokens);
   pair(p, tokens.slice_rows(1, p.T), outputs.slice_rows(0, p.T));
   keep(p);
@@ -164,8 +111,8 @@ void MtpHead::draft(Stream& stream, const Step& step, std::int32_t* ids, StepArr
   QUIRE_CHECK(std::ssize(step.ids) == R * W && at.step.requests.count == R, "{} rows of {} requests of {}",
               step.ids.size(), R, W);
   const Arena::Scope scope(arena_);
-  Pass p{stream, arena_, format_, step.kv->draft_layer(0), at.step.kv_row, R, &at.step.requests};
-  const Rows tokens = p.rows(R * W, D, format_);
+  Pass p{stream, ops_, arena_, at.step, format_, config_.rms_norm_eps, R};
+  const Rows tokens = take_rows(arena_, R * W, D, format_);
   Rows outputs = p.rows(D);
   ops_.embed(stream, {step.requests.slot, static_cast<std::size_t>(R)},
              {.data = last_.data, .format = format_, .out = last_.rows, .in = D}, outputs);
@@ -173,14 +120,14 @@ void MtpHead::draft(Stream& stream, const Step& step, std::int32_t* ids, StepArr
     const Arena::Scope pass(arena_);
     at.begin.ahead = static_cast<std::int32_t>(draft) - 1;
     ops_.step_begin(stream, at.begin);
-    p.rotary(ops_, config_, at.step.position, R);
+    p.rotary(mrope(config_, at.step.position, R));
     ops_.embed(stream, step.ids, target_.embed_tokens, tokens);
     Rows column = tokens.slice_rows(draft, 1);  // of every request
     column.rows = R, column.stride = W * D;
     pair(p, column, outputs);
     if (W == 1) return keep(p);
     const Rows normed = layer(p);
-    const Rows logits = p.rows(R, config_.vocab_size, Format::f32);
+    const Rows logits = p.rows(config_.vocab_size, Format::f32);
     ops_.linear(stream, normed, target_.lm_head, {}, logits);
     ops_.place_drafts(stream, {.logits = logits,
                                .requests = step.requests,
@@ -193,48 +140,11 @@ void MtpHead::draft(Stream& stream, const Step& step, std::int32_t* ids, StepArr
 // The layer, from the normed input in h to the normed output.
 Rows MtpHead::layer(Pass& p) {
   p.y = p.rows(config_.hidden_size);
-  attention(p);
+  attention(p, weights_.layer.self_attn, p.step.kv->draft_layer(0));
   ops_.add_rms_norm(p.stream, p.x, p.y, weights_.layer.post_attention_layernorm, config_.rms_norm_eps, p.h);
-  mlp(p);
+  mlp(p, weights_.layer.mlp);
   ops_.add_rms_norm(p.stream, p.x, p.y, weights_.norm, config_.rms_norm_eps, p.h);
   return p.h;
-}
-
-void MtpHead::attention(Pass& p) {
-  const Arena::Scope scope(p.arena);
-  const FullAttentionWeights& w = weights_.layer.self_attn;
-  const int E = config_.head_dim;
-  const std::int64_t q_cols = std::int64_t{config_.num_attention_heads} * E;
-  const std::int64_t kv_cols = std::int64_t{config_.num_key_value_heads} * E;
-  const Rows q_gate = p.rows(2 * q_cols), k = p.rows(kv_cols), v = p.rows(kv_cols);
-  const Projection projections[] = {{&w.q_proj, q_gate}, {&w.k_proj, k}, {&w.v_proj, v}};
-  ops_.project(p.stream, p.h, std::span(projections));
-  const Rows q = p.rows(q_cols);
-  ops_.qk_norm_rope(p.stream, {.q_gate = q_gate,
-                               .k = k,
-                               .v = v,
-                               .q = q,
-                               .kv = p.kv,
-                               .kv_row = p.kv_row,
-                               .head_dim = E,
-                               .q_norm = w.q_norm,
-                               .k_norm = w.k_norm,
-                               .eps = config_.rms_norm_eps,
-                               .cos = p.cos,
-                               .sin = p.sin});
-  const Rows attended = p.rows(q_cols);
-  ops_.attention_window(p.stream,
-                        {.q = q, .kv = p.kv, .requests = *p.requests, .head_dim = E, .out = attended});
-  ops_.attention_gate(p.stream, attended, q_gate, E, attended);
-  ops_.linear(p.stream, attended, w.o_proj, {}, p.y);
-}
-
-void MtpHead::mlp(Pass& p) {
-  const Arena::Scope scope(p.arena);
-  const TextLayerWeights& w = weights_.layer;
-  const Rows spare = p.rows(config_.intermediate_size), gated = p.rows(config_.intermediate_size);
-  ops_.project_swiglu(p.stream, p.h, w.gate_proj, w.up_proj, spare, gated);
-  ops_.linear(p.stream, gated, w.down_proj, {}, p.y);
 }
 
 }  // namespace quire

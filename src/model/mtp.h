@@ -4,9 +4,7 @@
 // of token i are made when token i + 1 is known.
 #pragma once
 
-#include "core/arena.h"
-#include "model/step.h"
-#include "model/weights.h"
+#include "model/layer.h"
 
 namespace quire {
 
@@ -47,11 +45,8 @@ class MtpHead {
   std::size_t activation_bytes() const { return memory_.size() + last_memory_.size(); }
 
  private:
-  struct Pass;
   void pair(Pass& p, Rows embeddings, Rows outputs);
   void keep(Pass& p);
-  void attention(Pass& p);
-  void mlp(Pass& p);
   Rows layer(Pass& p);
 
   const TextConfig& config_;

@@ -51,30 +51,6 @@ StateSlots::Shape state_shape(const TextConfig& c, Format format) {
           .ring_u = format};
 }
 
-struct TextModel::Pass {
-  Stream& stream;
-  const Step& step;
-  Arena& arena;
-  Format format;
-  std::int64_t T;
-  std::span<float> cos{}, sin{};  // [T, R/2] of the rotary angles
-  Rows h{};                       // [T, D] input of a mixer or MLP
-  Rows y{};                       // [T, D] its output
-
-  Rows rows(std::int64_t cols) { return rows(T, cols, format); }
-  Rows rows(std::int64_t count, std::int64_t cols, Format f) {
-    std::byte* data = arena.take(static_cast<std::size_t>(count * cols * size_of(f)));
-    return {.data = data, .format = f, .rows = count, .cols = cols, .stride = cols};
-  }
-  std::span<float> floats(std::int64_t n) {
-    return {reinterpret_cast<float*>(arena.take(static_cast<std::size_t>(n) * sizeof(float))),
-            static_cast<std::size_t>(n)};
-  }
-  void probe(std::string_view name, const Rows& value) const {
-    if (step.probe) (*step.probe)(name, value);
-  }
-};
-
 TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const Backend& backend,
                      Format format, const Limits& limits)
     : config_(config),
@@ -94,27 +70,19 @@ TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const
 
 Rows TextModel::forward(Stream& stream, const Step& step) {
   const Arena::Scope scope(arena_);
-  Pass p{stream, step, arena_, format_, static_cast<std::int64_t>(step.ids.size())};
-  QUIRE_CHECK(p.T > 0, "a step needs tokens");
-  p.cos = p.floats(p.T * config_.rotary_dim / 2);
-  p.sin = p.floats(p.T * config_.rotary_dim / 2);
   const float eps = config_.rms_norm_eps;
-  const Rows x = p.rows(config_.hidden_size);  // the residual stream [T, D]
-  p.h = p.rows(config_.hidden_size);
-  p.y = p.rows(config_.hidden_size);
+  Pass p{stream, ops_, arena_, step, format_, eps, std::ssize(step.ids)};
+  QUIRE_CHECK(p.T > 0, "a step needs tokens");
+  p.rotary(mrope(config_, step.position, p.T));
+  for (Rows* rows : {&p.x, &p.h, &p.y}) *rows = p.rows(config_.hidden_size);
+  const Rows x = p.x;
+  const auto probe = [&](std::string_view name, const Rows& value) {
+    if (step.probe) (*step.probe)(name, value);
+  };
 
-  ops_.rotary(stream, {.position = step.position,
-                       .rows = p.T,
-                       .dims = config_.rotary_dim,
-                       .theta = config_.rope_theta,
-                       .section_h = config_.mrope_section[1],
-                       .section_w = config_.mrope_section[2],
-                       .format = format_,
-                       .cos = p.cos,
-                       .sin = p.sin});
   ops_.embed(stream, step.ids, weights_.embed_tokens, x);
   ops_.scatter_rows(stream, step.images.features, step.images.rows, x);
-  p.probe("embed", x);
+  probe("embed", x);
 
   const std::int64_t features = std::ssize(taps_) * config_.hidden_size;
   features_ = {
@@ -125,22 +93,22 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
   for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
     const TextLayerWeights& w = weights_.layers[l];
     if (config_.layer_types[l] == LayerKind::full_attention) {
-      full_attention(p, w.self_attn, full++);
+      attention(p, w.self_attn, step.kv->layer(full++));
     } else {
       linear_attention(p, w.linear_attn, linear++);
     }
-    p.probe(fmt::format("layers.{}.mixer", l), p.y);
+    probe(fmt::format("layers.{}.mixer", l), p.y);
 
     ops_.add_rms_norm(stream, x, p.y, w.post_attention_layernorm, eps, p.h);
-    mlp(p, w);
-    p.probe(fmt::format("layers.{}.mlp", l), p.y);
+    mlp(p, w.mlp);
+    probe(fmt::format("layers.{}.mlp", l), p.y);
 
     if (l + 1 < weights_.layers.size()) {
       ops_.add_rms_norm(stream, x, p.y, weights_.layers[l + 1].input_layernorm, eps, p.h);
     } else {
       ops_.add(stream, x, p.y);
     }
-    p.probe(fmt::format("layers.{}", l), x);
+    probe(fmt::format("layers.{}", l), x);
     if (tapped < std::ssize(taps_) && taps_[static_cast<std::size_t>(tapped)] == static_cast<int>(l))
       ops_.convert(stream, x, features_.slice_cols(tapped++ * config_.hidden_size, config_.hidden_size));
   }
@@ -148,46 +116,14 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
   const std::int64_t n =
       step.path == Path::prefill ? 1 : p.T;  // of a prompt only the last token is asked for
   const std::int64_t m = all_outputs_ ? p.T : n;
-  outputs_ = p.rows(m, config_.hidden_size, format_);
+  outputs_ = take_rows(arena_, m, config_.hidden_size, format_);
   const Rows last = outputs_.slice_rows(m - n, n);
-  const Rows logits = p.rows(n, config_.vocab_size, Format::f32);
+  const Rows logits = take_rows(arena_, n, config_.vocab_size, Format::f32);
   ops_.rms_norm(stream, x.slice_rows(p.T - m, m), weights_.norm, eps, outputs_);
-  p.probe("norm", last);
+  probe("norm", last);
   ops_.linear(stream, last, weights_.lm_head, {}, logits);
-  p.probe("logits", logits);
+  probe("logits", logits);
   return logits;
-}
-
-void TextModel::full_attention(Pass& p, const FullAttentionWeights& w, int index) {
-  const Arena::Scope scope(p.arena);
-  const int E = config_.head_dim;
-  const std::int64_t q_cols = std::int64_t{config_.num_attention_heads} * E;
-  const std::int64_t kv_cols = std::int64_t{config_.num_key_value_heads} * E;
-  const KvPages kv = p.step.kv->layer(index);
-
-  const Rows q_gate = p.rows(2 * q_cols);  // for each head E of query, E of gate
-  const Rows k = p.rows(kv_cols), v = p.rows(kv_cols);
-  const Projection projections[] = {{&w.q_proj, q_gate}, {&w.k_proj, k}, {&w.v_proj, v}};
-  ops_.project(p.stream, p.h, std::span(projections));
-
-  const Rows q = p.rows(q_cols);
-  ops_.qk_norm_rope(p.stream, {.q_gate = q_gate,
-                               .k = k,
-                               .v = v,
-                               .q = q,
-                               .kv = kv,
-                               .kv_row = p.step.kv_row,
-                               .head_dim = E,
-                               .q_norm = w.q_norm,
-                               .k_norm = w.k_norm,
-                               .eps = config_.rms_norm_eps,
-                               .cos = p.cos,
-                               .sin = p.sin});
-  const Rows attended = p.rows(q_cols);
-  const auto attention = p.step.path == Path::prefill ? ops_.attention_prefill : ops_.attention_window;
-  attention(p.stream, {.q = q, .kv = kv, .requests = p.step.requests, .head_dim = E, .out = attended});
-  ops_.attention_gate(p.stream, attended, q_gate, E, attended);
-  ops_.linear(p.stream, attended, w.o_proj, {}, p.y);
 }
 
 void TextModel::linear_attention(Pass& p, const LinearAttentionWeights& w, int index) {
@@ -240,13 +176,6 @@ void TextModel::linear_attention_prompt(Pass& p, const LinearAttentionWeights& w
                               .state = p.step.states->state(index, p.step.slot),
                               .out = read});
   ops_.gated_rms_norm(p.stream, read, z, w.norm, config_.rms_norm_eps, read);
-}
-
-void TextModel::mlp(Pass& p, const TextLayerWeights& w) {
-  const Arena::Scope scope(p.arena);
-  const Rows spare = p.rows(config_.intermediate_size), gated = p.rows(config_.intermediate_size);
-  ops_.project_swiglu(p.stream, p.h, w.gate_proj, w.up_proj, spare, gated);
-  ops_.linear(p.stream, gated, w.down_proj, {}, p.y);
 }
 
 }  // namespace quire

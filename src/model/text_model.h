@@ -3,9 +3,7 @@
 
 #include <vector>
 
-#include "core/arena.h"
-#include "model/step.h"
-#include "model/weights.h"
+#include "model/layer.h"
 
 namespace quire {
 
@@ -42,14 +40,9 @@ class TextModel {
   std::size_t activation_bytes() const { return memory_.size() + feature_memory_.size(); }
 
  private:
-  // Rows of one step, in the words of the equations (MODEL.md).
-  struct Pass;
-
-  void full_attention(Pass& p, const FullAttentionWeights& w, int index);
   void linear_attention(Pass& p, const LinearAttentionWeights& w, int index);
   void linear_attention_prompt(Pass& p, const LinearAttentionWeights& w, int index, Rows qkv, Rows z, Rows a,
                                Rows b, Rows read);
-  void mlp(Pass& p, const TextLayerWeights& w);
 
   const TextConfig& config_;
   const TextWeights& weights_;

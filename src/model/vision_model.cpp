@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/arena.h"
 #include "core/error.h"
+#include "model/layer.h"
 
 namespace quire {
 namespace {
@@ -48,11 +48,6 @@ PatchAngles patch_angles(const VisionConfig& config, int grid_height, int grid_w
     }
   }
   return out;
-}
-
-Rows take_rows(Arena& arena, std::int64_t rows, std::int64_t cols, Format format) {
-  std::byte* data = arena.take(static_cast<std::size_t>(rows * cols * size_of(format)));
-  return {.data = data, .format = format, .rows = rows, .cols = cols, .stride = cols};
 }
 
 // Of a page of N patches: pixels and angles, features, the rows that encode() holds throughout, those of its

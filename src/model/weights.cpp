@@ -321,15 +321,27 @@ class RandomBinder : public WeightBinder {
   std::int64_t elements_ = 0;
 };
 
-FullAttentionWeights bind_full_attention(WeightBinder& b, const std::string& p, const TextConfig& c) {
+// The layers of a text model and of a drafter have the same shapes, but for gates: `c` is the config of
+// either.
+AttentionWeights bind_attention(WeightBinder& b, const std::string& p, const auto& c, bool gated,
+                                float offset) {
   const std::int64_t D = c.hidden_size, E = c.head_dim, H = c.num_attention_heads, G = c.num_key_value_heads;
-  FullAttentionWeights w;
-  w.q_proj = b.matrix(p + "q_proj.weight", {H * 2 * E, D});
+  AttentionWeights w;
+  w.q_proj = b.matrix(p + "q_proj.weight", {H * (gated ? 2 : 1) * E, D});
   w.k_proj = b.matrix(p + "k_proj.weight", {G * E, D});
   w.v_proj = b.matrix(p + "v_proj.weight", {G * E, D});
   w.o_proj = b.matrix(p + "o_proj.weight", {D, H * E});
-  w.q_norm = b.vector(p + "q_norm.weight", {E});
-  w.k_norm = b.vector(p + "k_norm.weight", {E});
+  w.q_norm = b.vector(p + "q_norm.weight", {E}, offset);
+  w.k_norm = b.vector(p + "k_norm.weight", {E}, offset);
+  return w;
+}
+
+MlpWeights bind_mlp(WeightBinder& b, const std::string& p, const auto& c) {
+  const std::int64_t D = c.hidden_size, F = c.intermediate_size;
+  MlpWeights w;
+  w.gate_proj = b.matrix(p + "gate_proj.weight", {F, D});
+  w.up_proj = b.matrix(p + "up_proj.weight", {F, D});
+  w.down_proj = b.matrix(p + "down_proj.weight", {D, F});
   return w;
 }
 
@@ -349,17 +361,15 @@ LinearAttentionWeights bind_linear_attention(WeightBinder& b, const std::string&
 }
 
 TextLayerWeights bind_text_layer(WeightBinder& b, const std::string& p, LayerKind kind, const TextConfig& c) {
-  const std::int64_t D = c.hidden_size, F = c.intermediate_size;
+  const std::int64_t D = c.hidden_size;
   TextLayerWeights w;
   w.input_layernorm = b.vector(p + "input_layernorm.weight", {D});
   w.post_attention_layernorm = b.vector(p + "post_attention_layernorm.weight", {D});
   if (kind == LayerKind::full_attention)
-    w.self_attn = bind_full_attention(b, p + "self_attn.", c);
+    w.self_attn = bind_attention(b, p + "self_attn.", c, true, 0);
   else
     w.linear_attn = bind_linear_attention(b, p + "linear_attn.", c);
-  w.gate_proj = b.matrix(p + "mlp.gate_proj.weight", {F, D});
-  w.up_proj = b.matrix(p + "mlp.up_proj.weight", {F, D});
-  w.down_proj = b.matrix(p + "mlp.down_proj.weight", {D, F});
+  w.mlp = bind_mlp(b, p + "mlp.", c);
   return w;
 }
 
@@ -425,26 +435,18 @@ DrafterConvWeights bind_drafter_conv(WeightBinder& b, const std::string& p, cons
 }
 
 DrafterWeights bind_drafter(WeightBinder& b, const DrafterConfig& c) {
-  const std::int64_t D = c.hidden_size, F = c.intermediate_size, E = c.head_dim;
-  const std::int64_t q = c.num_attention_heads * E, kv = c.kv_cols();
+  const std::int64_t D = c.hidden_size;
   const auto norm = [&](const std::string& name, std::int64_t width) { return b.vector(name, {width}, 1); };
   DrafterWeights w;
   w.fc = b.matrix("fc.weight", {D, static_cast<std::int64_t>(c.taps.size()) * D});
   w.hidden_norm = norm("hidden_norm.weight", D);
   for (std::size_t i = 0; i < c.layers.size(); ++i) {
-    const std::string p = fmt::format("layers.{}.", i), attn = p + "self_attn.";
+    const std::string p = fmt::format("layers.{}.", i);
     DrafterLayerWeights& layer = w.layers.emplace_back();
     layer.input_layernorm = norm(p + "input_layernorm.weight", D);
     layer.post_attention_layernorm = norm(p + "post_attention_layernorm.weight", D);
-    layer.q_proj = b.matrix(attn + "q_proj.weight", {q, D});
-    layer.k_proj = b.matrix(attn + "k_proj.weight", {kv, D});
-    layer.v_proj = b.matrix(attn + "v_proj.weight", {kv, D});
-    layer.o_proj = b.matrix(attn + "o_proj.weight", {D, q});
-    layer.q_norm = norm(attn + "q_norm.weight", E);
-    layer.k_norm = norm(attn + "k_norm.weight", E);
-    layer.gate_proj = b.matrix(p + "mlp.gate_proj.weight", {F, D});
-    layer.up_proj = b.matrix(p + "mlp.up_proj.weight", {F, D});
-    layer.down_proj = b.matrix(p + "mlp.down_proj.weight", {D, F});
+    layer.self_attn = bind_attention(b, p + "self_attn.", c, false, 1);
+    layer.mlp = bind_mlp(b, p + "mlp.", c);
     if (c.conv_kernel_size == 0) continue;
     layer.attention_conv = bind_drafter_conv(b, p + "attention_conv.", c);
     layer.mlp_conv = bind_drafter_conv(b, p + "mlp_conv.", c);

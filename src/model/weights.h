@@ -17,8 +17,8 @@ namespace quire {
 
 using Vector = std::span<const float>;
 
-struct FullAttentionWeights {
-  Weight q_proj;          // [H * 2E, D]: for each head E rows of query, then E rows of gate
+struct AttentionWeights {
+  Weight q_proj;  // [H * 2E, D]: for each head E rows of query, then E of gate; a drafter's: [H * E, D]
   Weight k_proj, v_proj;  // [G * E, D]
   Weight o_proj;          // [D, H * E]
   Vector q_norm, k_norm;  // [E], offset from 1
@@ -34,12 +34,16 @@ struct LinearAttentionWeights {
   Weight out_proj;              // [D, Hv Ev]
 };
 
-struct TextLayerWeights {
-  Vector input_layernorm, post_attention_layernorm;  // [D], offset from 1
-  FullAttentionWeights self_attn;                    // one of the two is filled, by layer_types
-  LinearAttentionWeights linear_attn;
+struct MlpWeights {
   Weight gate_proj, up_proj;  // [F, D]
   Weight down_proj;           // [D, F]
+};
+
+struct TextLayerWeights {
+  Vector input_layernorm, post_attention_layernorm;  // [D], offset from 1
+  AttentionWeights self_attn;                        // one of the two is filled, by layer_types
+  LinearAttentionWeights linear_attn;
+  MlpWeights mlp;
 };
 
 struct TextWeights {
@@ -89,13 +93,9 @@ struct DrafterConvWeights {
 
 struct DrafterLayerWeights {
   Vector input_layernorm, post_attention_layernorm;  // [D], all norms of a drafter offset from 1
-  Weight q_proj;                                     // [H * E, D]
-  Weight k_proj, v_proj;                             // [G * E, D]
-  Weight o_proj;                                     // [D, H * E]
-  Vector q_norm, k_norm;                             // [E]
-  Weight gate_proj, up_proj;                         // [F, D]
-  Weight down_proj;                                  // [D, F]
-  DrafterConvWeights attention_conv, mlp_conv;       // empty without convolutions
+  AttentionWeights self_attn;
+  MlpWeights mlp;
+  DrafterConvWeights attention_conv, mlp_conv;  // empty without convolutions
 };
 
 struct CandidateSelectorWeights {

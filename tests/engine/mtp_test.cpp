@@ -68,10 +68,10 @@ class Specification {
     Vec x = joined(pairs.back());
     add(x, product(w.layer.self_attn.o_proj, attended(q_gate, k, v, pairs.back().position)));
     const Vec u = normed(x, w.layer.post_attention_layernorm);
-    Vec gate = product(w.layer.gate_proj, u);
-    const Vec up = product(w.layer.up_proj, u);
+    Vec gate = product(w.layer.mlp.gate_proj, u);
+    const Vec up = product(w.layer.mlp.up_proj, u);
     for (std::size_t i = 0; i < gate.size(); ++i) gate[i] = gate[i] / (1 + std::exp(-gate[i])) * up[i];
-    add(x, product(w.layer.down_proj, gate));
+    add(x, product(w.layer.mlp.down_proj, gate));
     return normed(x, w.norm);
   }
   Vec logits(const Vec& output) const { return product(text.lm_head, output); }
@@ -462,7 +462,7 @@ class RightDrafts : public testing::TestWithParam<std::tuple<const Backend*, Pas
         fc(backend, static_cast<std::size_t>(mtp.weights.fc.out * mtp.weights.fc.in) * sizeof(bf16)) {
     backend.clear(stream, zeros.data(), zeros.size());
     const auto silence = [&](TextLayerWeights& l) {
-      for (Weight* w : {&l.self_attn.o_proj, &l.linear_attn.out_proj, &l.down_proj})
+      for (Weight* w : {&l.self_attn.o_proj, &l.linear_attn.out_proj, &l.mlp.down_proj})
         if (w->data) w->data = zeros.data();
     };
     for (TextLayerWeights& l : weights.text.layers) silence(l);

@@ -134,7 +134,7 @@ TEST_F(WeightsTest, BindsEveryTensor) {
   EXPECT_EQ(linear.in_proj_qkv.in, 8);
   EXPECT_EQ(linear.conv1d.size(), 19u * 4);
   EXPECT_EQ(linear.norm.size(), 5u);
-  const FullAttentionWeights& full = w.text.layers[1].self_attn;
+  const AttentionWeights& full = w.text.layers[1].self_attn;
   EXPECT_EQ(full.q_proj.out, 16);
   EXPECT_EQ(full.o_proj.in, 8);
   EXPECT_EQ(w.text.layers[0].self_attn.q_proj.data, nullptr);
@@ -190,7 +190,7 @@ TEST_F(WeightsTest, OtherMatricesAreConvertedToBf16) {
   std::rotate(tensors.begin(), std::ranges::find(tensors, pad.name, &StoredTensor::name),
               std::ranges::find(tensors, pad.name, &StoredTensor::name) + 1);
   const ModelWeights w = load();
-  const FullAttentionWeights& full = w.text.layers[1].self_attn;
+  const AttentionWeights& full = w.text.layers[1].self_attn;
   const auto at = [](const Weight& m, int i) { return to_float(static_cast<const bf16*>(m.data)[i]); };
   EXPECT_EQ(at(full.o_proj, 0), 1);
   EXPECT_EQ(at(full.o_proj, 1), 1);
