@@ -1,6 +1,7 @@
 // Every backend of this machine, and the CPU with each of its tables.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -23,6 +24,11 @@ inline std::vector<const Backend*> main_backends() {
   std::vector<const Backend*> b = {&cpu_backend()};
   if (const Backend* cuda = cuda_backend()) b.push_back(cuda);
   return b;
+}
+
+// Which of the two, for the names of tests.
+inline std::string processor(const Backend& backend) {
+  return backend.host_memory ? "cpu" : "cuda";
 }
 
 }  // namespace quire

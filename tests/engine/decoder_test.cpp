@@ -7,8 +7,8 @@
 
 #include "backends.h"
 #include "core/error.h"
-#include "core/thread_pool.h"
 #include "engine/text_prompt.h"
+#include "loaded_model.h"
 
 namespace quire {
 namespace {
@@ -16,17 +16,13 @@ namespace {
 using Tokens = std::vector<std::int32_t>;
 using testing::HasSubstr;
 
-class DecoderTest : public testing::TestWithParam<const Backend*> {
+class DecoderTest : public testing::TestWithParam<const Backend*>, protected LoadedModel {
  protected:
   static constexpr int kSlots = 3;
   static constexpr int kTokens = 200;
 
   DecoderTest()
-      : backend(*GetParam()),
-        config(ModelConfig::from_directory("models/quire-mini")),
-        threads(2),
-        stream(backend, &threads),
-        weights("models/quire-mini", config, backend, stream),
+      : LoadedModel(*GetParam(), "models/quire-mini"),
         decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(), {.slots = kSlots}) {
     decoder.reserve(kSlots * 256, 256);
   }
@@ -60,11 +56,6 @@ class DecoderTest : public testing::TestWithParam<const Backend*> {
     return out;
   }
 
-  const Backend& backend;
-  ModelConfig config;
-  ThreadPool threads;
-  OpenStream stream;
-  ModelWeights weights;
   Decoder decoder;
 };
 

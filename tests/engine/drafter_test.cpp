@@ -1,14 +1,13 @@
-// The drafter against oracle/make_drafter_golden.py, and decoding with drafts against decoding without.
+// The drafter against oracle/make_drafter_golden.py.
 #include "model/drafter.h"
 
-#include <numeric>
+#include <algorithm>
+#include <cmath>
 
 #include <gmock/gmock.h>
 
 #include "backends.h"
 #include "core/thread_pool.h"
-#include "engine/decoder.h"
-#include "engine/text_prompt.h"
 #include "golden.h"
 #include "model_directory.h"
 
@@ -151,118 +150,6 @@ TEST(DrafterWeights, FitTheConfig) {
   EXPECT_THAT(error("full", "dflash2"),
               testing::AllOf(testing::HasSubstr("11 unexpected"),
                              testing::HasSubstr("candidate_selector.successor_codebook [50, 8]")));
-}
-
-// Decoding quire-mini with a drafter of random weights, whose drafts are wrong nearly always.
-class Speculation : public testing::TestWithParam<const Backend*> {
- protected:
-  Speculation()
-      : backend(*GetParam()),
-        config(ModelConfig::from_directory("models/quire-mini")),
-        threads(2),
-        stream(backend, &threads),
-        weights("models/quire-mini", config, backend, stream) {
-    draft_config.hidden_size = config.text.hidden_size;
-    draft_config.intermediate_size = 512;
-    draft_config.num_attention_heads = 4;
-    draft_config.num_key_value_heads = 2;
-    draft_config.head_dim = 64;
-    draft_config.block_size = 16;
-    draft_config.mask_token_id = 4095;
-    draft_config.taps = {1, 5, 9};
-    draft_config.layers.resize(2);
-  }
-
-  void make_dflash2() {
-    draft_config.conv_kernel_size = 2;
-    draft_config.conv_group_size = 16;
-    draft_config.vocab_size = config.text.vocab_size;
-    draft_config.selector_rank = 64;
-    draft_config.selector_top_k = 16;
-    draft_config.layers[0] = {.causal = false, .sliding_window = 48};
-  }
-
-  static Tokens prompt(int length, int seed) {
-    Tokens t;
-    for (int i = 0; i < length; ++i) t.push_back((i * 37 + seed * 101) % 4000);
-    return t;
-  }
-
-  // Tokens of each prompt, all in every step; window 1: no drafts.
-  std::vector<Tokens> run(const std::vector<Tokens>& prompts, std::size_t count, int window) {
-    std::unique_ptr<DrafterCheckpoint> drafter;
-    std::unique_ptr<Decoder::DraftModel> model;
-    if (window > 1) {
-      drafter = std::make_unique<DrafterCheckpoint>(ModelWeights::Random{3}, draft_config, backend, stream);
-      model = std::make_unique<Decoder::DraftModel>(draft_config, drafter->weights);
-    }
-    const int slots = static_cast<int>(prompts.size());
-    Decoder decoder(config.text, weights.text, backend, stream, Format::bf16, Switches(),
-                    {.slots = slots, .window = window},
-                    {.model = model.get(), .lookup = false, .mtp = nullptr});
-    decoder.reserve(slots * 384, 384);
-    std::vector<Tokens> out(prompts.size());
-    std::vector<int> all(prompts.size());
-    std::iota(all.begin(), all.end(), 0);
-    for (const int slot : all) {
-      const Tokens& tokens = prompts[static_cast<std::size_t>(slot)];
-      decoder.open(slot, 300, {});
-      prefill_text(decoder, config, slot, tokens);
-      out[static_cast<std::size_t>(slot)].push_back(decoder.take().rows[0].token);
-    }
-    steps = tokens_given = 0;
-    const auto done = [&] {
-      return std::ranges::all_of(out, [&](const Tokens& t) { return t.size() >= count; });
-    };
-    while (!done()) {
-      decoder.step(all, window);
-      const Decoder::Result result = decoder.take();
-      for (std::size_t r = 0; r < out.size(); ++r) {
-        ++steps, tokens_given += result.counts[r];
-        for (int i = 0; i < result.counts[r]; ++i)
-          out[r].push_back(
-              result.rows[r * static_cast<std::size_t>(window) + static_cast<std::size_t>(i)].token);
-      }
-    }
-    for (Tokens& t : out) t.resize(count);
-    return out;
-  }
-
-  const Backend& backend;
-  ModelConfig config;
-  DrafterConfig draft_config;
-  ThreadPool threads;
-  OpenStream stream;
-  ModelWeights weights;
-  int steps = 0, tokens_given = 0;
-};
-
-INSTANTIATE_TEST_SUITE_P(All, Speculation, testing::ValuesIn(main_backends()),
-                         [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
-
-TEST_P(Speculation, DraftsChangeNoToken) {
-  // Of a CPU the odd ones: it is slow.
-  const bool cpu = backend.host_memory;
-  for (const int length : cpu ? std::vector{17, 65} : std::vector{1, 15, 16, 17, 63, 64, 65, 130}) {
-    const std::vector<Tokens> plain = run({prompt(length, 1), prompt(length + 3, 2)}, 80, 1);
-    for (const int window : cpu ? std::vector{5, 16} : std::vector{2, 5, 16})
-      EXPECT_EQ(run({prompt(length, 1), prompt(length + 3, 2)}, 80, window), plain)
-          << length << " " << window;
-    EXPECT_LT(tokens_given, 2 * steps);
-  }
-}
-
-TEST_P(Speculation, DraftsOfDFlash2ChangeNoToken) {
-  make_dflash2();
-  for (const int length : {1, 65, 130}) {
-    const std::vector<Tokens> prompts = {prompt(length, 1), prompt(length + 3, 2), prompt(length + 30, 3)};
-    const std::vector<Tokens> plain = run(prompts, 80, 1);
-    for (const int window : {2, 5, 16}) {
-      draft_config.layers[1].causal = window == 5;
-      EXPECT_EQ(run(prompts, 80, window), plain) << length << " " << window;
-    }
-    EXPECT_LT(tokens_given, 2 * steps);
-  }
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include <gmock/gmock.h>
 
 #include "backends.h"
-#include "core/thread_pool.h"
 #include "engine/decoder.h"
 #include "engine/text_prompt.h"
+#include "loaded_model.h"
 #include "ops/matrix.h"
 
 namespace quire {
@@ -430,33 +430,20 @@ INSTANTIATE_TEST_SUITE_P(All, MtpHeadTest, testing::ValuesIn(mtp_cases()), [](co
 // where every token is followed by itself.
 enum class Passes { embedding, output };
 
-class RightDrafts : public testing::TestWithParam<std::tuple<const Backend*, Passes>> {
+class RightDrafts : public testing::TestWithParam<std::tuple<const Backend*, Passes>>, protected LoadedModel {
  protected:
   static constexpr int kSlots = 3;
 
-  static ModelConfig config_for(const Backend& backend) {
-    ModelConfig c = published_shape("qwen3.5-0.8b");
-    c.text.num_hidden_layers = 4;
-    c.text.layer_types.resize(4);
+  static ModelConfig shape() {
+    ModelConfig c = four_layers("qwen3.5-0.8b", *std::get<0>(GetParam()));
     c.text.vocab_size = 400;
     c.tie_word_embeddings = passes() == Passes::output;
-    if (backend.host_memory) {  // of a GPU the real widths
-      c.text.hidden_size = 64, c.text.intermediate_size = 96;
-      c.text.num_attention_heads = 4, c.text.head_dim = 32, c.text.rotary_dim = 16;
-      c.text.mrope_section[0] = 4, c.text.mrope_section[1] = c.text.mrope_section[2] = 2;
-      c.text.linear_num_key_heads = 2, c.text.linear_num_value_heads = 4;
-      c.text.linear_key_head_dim = c.text.linear_value_head_dim = 32;
-    }
-    c.vision.depth = 0, c.vision.hidden_size = 64, c.vision.num_heads = 1;
     return c;
   }
   static Passes passes() { return std::get<1>(GetParam()); }
 
   RightDrafts()
-      : backend(*std::get<0>(GetParam())),
-        config(config_for(backend)),
-        stream(backend, &threads),
-        weights(ModelWeights::Random{7}, config, backend, stream),
+      : LoadedModel(*std::get<0>(GetParam()), shape()),
         mtp(ModelWeights::Random{8}, config.text, backend, stream),
         zeros(backend, std::size_t{1} << 26),
         fc(backend, static_cast<std::size_t>(mtp.weights.fc.out * mtp.weights.fc.in) * sizeof(bf16)) {
@@ -495,11 +482,6 @@ class RightDrafts : public testing::TestWithParam<std::tuple<const Backend*, Pas
     return d.take().rows.front().token;
   }
 
-  const Backend& backend;
-  ModelConfig config;
-  ThreadPool threads{2};
-  OpenStream stream;
-  ModelWeights weights;
   MtpCheckpoint mtp;
   Memory zeros, fc;
 };
@@ -548,7 +530,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, RightDrafts,
                          testing::Combine(testing::ValuesIn(main_backends()),
                                           testing::Values(Passes::embedding, Passes::output)),
                          [](const auto& p) {
-                           return std::string(std::get<0>(p.param)->host_memory ? "cpu" : "cuda") +
+                           return processor(*std::get<0>(p.param)) +
                                   (std::get<1>(p.param) == Passes::embedding ? "_embedding" : "_output");
                          });
 

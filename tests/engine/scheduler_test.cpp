@@ -8,29 +8,22 @@
 #include <gtest/gtest.h>
 
 #include "backends.h"
-#include "core/thread_pool.h"
+#include "loaded_model.h"
 
 namespace quire {
 namespace {
 
 using Tokens = std::vector<std::int32_t>;
 
-class SchedulerTest : public testing::TestWithParam<const Backend*> {
+class SchedulerTest : public testing::TestWithParam<const Backend*>, protected LoadedModel {
  protected:
   static constexpr int kPrompt = 40, kMostTokens = 300;
 
   SchedulerTest()
-      : backend(*GetParam()),
-        config(ModelConfig::from_directory(model())),
-        threads(2),
-        stream(backend, &threads),
-        weights(model(), config, backend, stream),
+      : LoadedModel(*GetParam(), small_model(*GetParam())),
         vision(config.vision, weights.vision, backend, Format::bf16) {
     config.stop_token_ids.clear();  // random weights would stop anywhere
   }
-
-  // Kernels of a GPU are for the dimensions of published models.
-  const char* model() const { return backend.host_memory ? "tests/golden/tiny-a" : "models/quire-mini"; }
 
   static std::shared_ptr<Sequence> sequence(int length, int content) {
     auto s = std::make_shared<Sequence>();
@@ -83,11 +76,6 @@ class SchedulerTest : public testing::TestWithParam<const Backend*> {
     return out;
   }
 
-  const Backend& backend;
-  ModelConfig config;
-  ThreadPool threads;
-  OpenStream stream;
-  ModelWeights weights;
   VisionModel vision;
   std::int64_t made_room = 0;
   int steps = 0, step_tokens = 0;
@@ -221,7 +209,7 @@ TEST_P(SchedulerTest, ClosingEndsWhatIsUnderWay) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, SchedulerTest, testing::ValuesIn(main_backends()),
-                         [](const auto& b) { return b.param->host_memory ? "cpu" : "cuda"; });
+                         [](const auto& b) { return processor(*b.param); });
 
 }  // namespace
 }  // namespace quire

@@ -11,8 +11,7 @@
 
 #include "backends.h"
 #include "core/error.h"
-#include "core/thread_pool.h"
-#include "model/config.h"
+#include "loaded_model.h"
 #include "model/text_model.h"
 
 namespace quire {
@@ -20,23 +19,6 @@ namespace {
 
 using Tokens = std::vector<std::int32_t>;
 using Bytes = std::vector<std::byte>;
-
-// On a GPU the real widths and the whole vocabulary, in four layers; on a CPU something that ends.
-ModelConfig config_for(const Backend& backend) {
-  ModelConfig c = published_shape(backend.host_memory ? "qwen3.5-0.8b" : "qwen3.5-4b");
-  c.text.num_hidden_layers = 4;
-  c.text.layer_types.resize(4);
-  if (backend.host_memory) {
-    c.text.hidden_size = 64, c.text.intermediate_size = 96, c.text.vocab_size = 300;
-    c.text.num_attention_heads = 4, c.text.num_key_value_heads = 2, c.text.head_dim = 32,
-    c.text.rotary_dim = 16;
-    c.text.mrope_section[0] = 4, c.text.mrope_section[1] = c.text.mrope_section[2] = 2;
-    c.text.linear_num_key_heads = 2, c.text.linear_num_value_heads = 4;
-    c.text.linear_key_head_dim = c.text.linear_value_head_dim = 32;
-  }
-  c.vision.depth = 0, c.vision.hidden_size = 64, c.vision.num_heads = 1;
-  return c;
-}
 
 // One sequence: a prompt, and the tokens that follow whatever the model would say.
 struct Script {
@@ -58,17 +40,13 @@ struct Trace {
   Bytes kept;                 // keys, values, checkpoint (of the block of the last token), records, inputs
 };
 
-class Machine {
+class Machine : public LoadedModel {
  public:
   static constexpr int kSlots = 5;
   static constexpr int kLongest = 400;
 
   explicit Machine(const Backend& b)
-      : backend(b),
-        config(config_for(b)),
-        threads(2),
-        stream(backend, &threads),
-        weights(ModelWeights::Random{7}, config, backend, stream),
+      : LoadedModel(b, four_layers("qwen3.5-4b", b)),
         text(config.text, weights.text, backend, Format::bf16,
              {.prompt_rows = 512, .window_rows = 8 * kMostWindow}),
         arrays(backend, 512, 8),
@@ -133,11 +111,6 @@ class Machine {
     return logits;
   }
 
-  const Backend& backend;
-  ModelConfig config;
-  ThreadPool threads;
-  OpenStream stream;
-  ModelWeights weights;
   TextModel text;
   StepArrays arrays;
   Memory drafts;
