@@ -11,33 +11,11 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include "core/error.h"
+#include "temporary_directory.h"
 
 namespace quire {
-
-// A folder of its own for one test, removed at the end.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string name = (std::filesystem::temp_directory_path() / "quire-XXXXXX").string();
-    if (!mkdtemp(name.data())) fail(ErrorCode::io, "cannot make the folder {}", name);
-    path_ = name;
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
-  void write(std::string_view name, std::string_view content) const {
-    std::ofstream(path_ / name, std::ios::binary) << content;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // One tensor of a file to be written. `data` empty: zeros, which take no room on disk.
 struct StoredTensor {

@@ -11,6 +11,7 @@
 
 #include "doc/documents.h"
 #include "quire/quire.h"
+#include "temporary_directory.h"
 
 namespace quire {
 namespace {
@@ -20,7 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::pdf;
-using testing::TemporaryFolder;
 using testing::write;
 
 std::vector<Page> read_all(std::vector<Input> inputs, PageOptions options = {}) {
@@ -50,7 +50,7 @@ TEST(PageRanges, NonsenseIsRefused) {
 }
 
 TEST(Inputs, AFolderGivesItsDocuments) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "p10.bmp", bmp(8, 8, 2));
   write(folder / "p2.bmp", bmp(8, 8, 2));
   write(folder / "no-extension", bmp(8, 8, 2));
@@ -109,7 +109,7 @@ TEST(Ink, ASpeckIsEnoughNotToBeUniform) {
 }
 
 TEST(PageStream, GivesPagesInOrderWithWhatTheyAre) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "a.bmp", bmp(16, 8, 4));
   write(folder / "b.bmp", bmp(8, 24, 0));
   const auto pages = read_all({{"a.bmp", folder / "a.bmp"}, {"b.bmp", folder / "b.bmp"}});
@@ -125,7 +125,7 @@ TEST(PageStream, GivesPagesInOrderWithWhatTheyAre) {
 }
 
 TEST(PageStream, OneBadInputDoesNotTouchTheOthers) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "empty.png", "");
   write(folder / "text.pdf", "no PDF at all");
   write(folder / "cut.bmp", bmp(16, 16, 4).substr(0, 40));
@@ -149,7 +149,7 @@ TEST(PageStream, OneBadInputDoesNotTouchTheOthers) {
 }
 
 TEST(PageStream, PdfPagesAreNumberedAndSelected) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "five.pdf", pdf(5));
   PageOptions options;
   options.ranges = {{4, INT_MAX}, {2, 2}};
@@ -167,7 +167,7 @@ TEST(PageStream, PdfPagesAreNumberedAndSelected) {
 }
 
 TEST(PageStream, SelectingNothingIsAnError) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "a.bmp", bmp(16, 8, 4));
   PageOptions options;
   options.ranges = {{2, 3}};
@@ -178,7 +178,7 @@ TEST(PageStream, SelectingNothingIsAnError) {
 }
 
 TEST(PageStream, TheTotalBecomesExact) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "five.pdf", pdf(5));
   write(folder / "a.bmp", bmp(16, 8, 4));
   PageStream stream({{"five.pdf", folder / "five.pdf"}, {"a.bmp", folder / "a.bmp"}}, {});
@@ -192,7 +192,7 @@ TEST(PageStream, TheTotalBecomesExact) {
 }
 
 TEST(PageStream, CanBeLeftAtAnyTime) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "many.pdf", pdf(200));
   PageStream stream({{"many.pdf", folder / "many.pdf"}}, {});
   EXPECT_TRUE(stream.next());
@@ -202,7 +202,7 @@ TEST(PageStream, CanBeLeftAtAnyTime) {
 }
 
 TEST(PageStream, APipeThatNobodyWritesToDoesNotHoldUpTheEnd) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   PageStream stream({{"pipe", folder / "pipe"}}, {});
   std::stop_source source;
@@ -211,7 +211,7 @@ TEST(PageStream, APipeThatNobodyWritesToDoesNotHoldUpTheEnd) {
 }
 
 TEST(PageStream, APipeIsReadToItsEnd) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
   PageStream stream({{"pipe", folder / "pipe"}}, {});
   write(folder / "pipe", bmp(16, 8, 4));
@@ -233,7 +233,7 @@ TEST(PageStream, NoInputsNoPages) {
 
 TEST(ContentHash, IsThatOfXxhsum) {
   EXPECT_EQ(content_hash(""), "99aa06d3014798d86001c324468d497f");
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const std::string content(3'000'000, 'x');
   write(folder / "x", content);
   EXPECT_EQ(file_hash(folder / "x"), content_hash(content));

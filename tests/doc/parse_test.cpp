@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "doc/documents.h"
 #include "io/json.h"
+#include "temporary_directory.h"
 
 namespace quire {
 namespace {
@@ -20,7 +21,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::pdf;
 using testing::read;
-using testing::TemporaryFolder;
 using testing::write;
 
 constexpr int kGood = 16, kEmpty = 20, kCutOff = 24, kThrows = 28, kLoops = 32, kSlow = 36;
@@ -89,7 +89,7 @@ class Parse : public ::testing::Test {
   Json json(const std::string& name) { return read_json(job_.folder / name); }
   bool exists(const std::string& name) { return fs::exists(job_.folder / name); }
 
-  TemporaryFolder folder_;
+  TemporaryDirectory folder_;
   ParseJob job_;
   std::function<Result(const Request&)> generate_ = answer;
   Progress::Style style_ = Progress::Style::quiet;

@@ -17,6 +17,7 @@
 #include "drafter_directory.h"
 #include "io/child_process.h"
 #include "io/json.h"
+#include "temporary_directory.h"
 
 extern char** environ;
 
@@ -32,7 +33,6 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::read;
 using ::testing::StartsWith;
-using testing::TemporaryFolder;
 using testing::write;
 
 struct Outcome {
@@ -67,7 +67,7 @@ class Process {
   }
 
  private:
-  TemporaryFolder folder_;
+  TemporaryDirectory folder_;
   pid_t id_ = -1;
 };
 
@@ -195,7 +195,7 @@ TEST(CommandLine, ErrorsThatCannotBeToldDoNotMatter) {
 }
 
 TEST(CommandLine, ClosedStreamsDoNotMixWithFiles) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const std::string out = folder / "out";
   EXPECT_EQ(shell("quire parse tests/golden/pages/notice.png -o " + out + " <&- >&- 2>&-").status, 0);
   EXPECT_THAT(read(folder / "out/notice.md"), HasSubstr("The reading room opens at nine."));
@@ -225,7 +225,7 @@ TEST(Inspect, ListsTensors) {
 
 // A wrong setting of the committed drafter is named.
 TEST(Inspect, NamesTheFaultOfADrafter) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const fs::path good = "models/quire-mini-dflash2";
   Json config = read_json(good / "config.json");
   config["dflash_config"]["mask_token_id"] = 4090;
@@ -256,7 +256,7 @@ TEST(Inspect, NamesTheFaultOfADrafter) {
 }
 
 TEST(Inspect, ADrafterOfAnotherModelIsAnError) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "text/notes.txt", "no picture");
   const auto error = [&](const char* field, const Json& value, const fs::path& pages) {
     Json config = read_json("models/quire-mini-dflash2/config.json");
@@ -294,7 +294,7 @@ TEST(Parse, QuietSaysNothing) {
 }
 
 TEST(Parse, FilesAreWritten) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   const Outcome run = quire({"parse", "samples/report.pdf", "-o", folder / "out"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, IsEmpty());
@@ -316,7 +316,7 @@ TEST(Parse, FilesAreWritten) {
 }
 
 TEST(Parse, DraftsChangeNoText) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   for (const char* draft : {"none", "ngram", "auto"}) {
     const Outcome run =
         quire({"parse", "samples/invoice.png", "--device", "cpu", "--draft", draft, "-o", folder / draft});
@@ -352,7 +352,7 @@ TEST(Parse, ReadsStandardInput) {
 }
 
 TEST(Parse, BrokenFilesDoNotEndABatch) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "in/1 cut.jpg", read("samples/scan.jpg").substr(0, 300));
   write(folder / "in/2 empty.png", "");
   write(folder / "in/3 random.pdf", "%PDF-1.7\nrandom bytes");
@@ -377,7 +377,7 @@ TEST(Parse, BrokenFilesDoNotEndABatch) {
 }
 
 TEST(Parse, NothingToDoIsCode2) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "notes.txt", "not a document");
   const Outcome run = quire({"parse", folder.path()});
   EXPECT_EQ(run.code, 2);
@@ -385,7 +385,7 @@ TEST(Parse, NothingToDoIsCode2) {
 }
 
 TEST(Parse, OutputsOfOneNameAreKeptApart) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "a.png", read(kStamp));
   write(folder / "a.bmp", bmp(300, 300, 0));
   quire({"parse", folder / "a.png", folder / "a.bmp", "--model", kTiny, "-o", folder / "out", "--max-tokens",
@@ -395,7 +395,7 @@ TEST(Parse, OutputsOfOneNameAreKeptApart) {
 }
 
 TEST(Parse, AnInterruptLeavesFinishedPages) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write(folder / "many.pdf", testing::pdf(100));
   Process process({"parse", folder / "many.pdf", "-o", folder / "out", "--max-tokens", "1"});
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
@@ -413,7 +413,7 @@ TEST(Parse, AnInterruptLeavesFinishedPages) {
 constexpr int kDrafted = 144, kBlock = 4;
 
 TEST(Parse, RecordsTellWhatBecameOfDrafts) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
   const Outcome run =
       quire({"parse", kStamp, "--model", kTiny, "--draft", folder / "drafter", "--switch", "window=4",
@@ -431,7 +431,7 @@ TEST(Parse, RecordsTellWhatBecameOfDrafts) {
 }
 
 TEST(Bench, ReadsPagesWithDraftsAndWithout) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
   const Outcome run =
       quire({"bench", "--spec", "--model", kTiny, "--draft", folder / "drafter", "--pages",
@@ -469,7 +469,7 @@ TEST(Bench, ReadsPagesWithDraftsAndWithout) {
 }
 
 TEST(Bench, DrawnTextsAreThoseOfPlainDecodingToo) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   write_drafter(folder / "drafter", kTiny, kDrafted, kBlock);
   const Outcome run = quire({"bench", "--spec", "--model", kTiny, "--draft", folder / "drafter", "--pages",
                              "tests/golden/pages/stamp.png", "--max-tokens", "60", "--temperature", "0.7",
@@ -482,7 +482,7 @@ TEST(Bench, DrawnTextsAreThoseOfPlainDecodingToo) {
 }
 
 TEST(Bench, TellsWhatAStepCostsTheHost) {
-  const TemporaryFolder folder;
+  const TemporaryDirectory folder;
   std::vector<std::string> command = {
       "bench", "--metadata", "--model", kTiny,     "--device", "cpu",    "--batch",
       "1,8",   "--context",  "64",      "--steps", "4",        "--json", folder / "metadata.json"};
