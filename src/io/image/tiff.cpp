@@ -288,7 +288,8 @@ void read_rgba(TIFF* tiff, const Layout& layout, Canvas& canvas, MemoryFile& fil
   char reason[kMessage] = "";
   TIFFRGBAImage image;
   if (!TIFFRGBAImageOK(tiff, reason) || !TIFFRGBAImageBegin(&image, tiff, 1, reason)) {
-    std::snprintf(file.message, sizeof file.message, "%s", reason);
+    std::snprintf(file.message, sizeof file.message, "%.*s", static_cast<int>(sizeof file.message) - 1,
+                  reason);
     return;
   }
   const std::unique_ptr<TIFFRGBAImage, decltype(&TIFFRGBAImageEnd)> owner(&image, &TIFFRGBAImageEnd);
