@@ -1,6 +1,7 @@
-"""Trains quire-mini on pages drawn as it goes.
+"""Trains quire-mini on pages drawn as it goes, and a drafter beside it.
 
     python train/target.py --from DIR --to DIR --minutes 28 [--part 0:1]
+    python train/target.py ... --drafter DIR --drafter-to DIR [--ahead 0.1]
     torchrun --nproc-per-node 2 train/target.py ...       # one process for each GPU
 
 DIR are model directories as published: bf16 weights in, bf16 weights out, every few minutes and at
@@ -21,7 +22,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from network import checkpoint
+from network import beside, checkpoint
 from network.data import Packer, PageBuffer, Sizes, Text, enlarge, least_pixels
 from network.model import Batch, Model
 from network.optim import Optimizer, schedule
@@ -87,10 +88,11 @@ def evaluate(model: Model, batches: dict[str, Batch], device: str) -> dict[str, 
     nothing uses them: without them all that is compiled would be compiled again."""
     result = {}
     for name, batch in batches.items():
-        loss, right = model.loss(batch.to(device))
+        batch = batch.to(device)
+        loss, choices, _ = model.loss(batch)
         count = max(1, (batch.labels >= 0).sum().item())
         result[name + "_loss"] = round(loss.item() / count, 5)
-        result[name + "_accuracy"] = round(right.item() / count, 5)
+        result[name + "_accuracy"] = round((choices == batch.labels).sum().item() / count, 5)
     return result
 
 
@@ -108,6 +110,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=Sizes.tokens, help="tokens of a batch and GPU")
     parser.add_argument("--lr", type=float, default=1.0, help="times the usual learning rates")
     parser.add_argument("--decay-from", type=float, default=0.6, help="of the run: rates fall from there")
+    beside.add_arguments(parser)
     return parser.parse_args()
 
 
@@ -134,8 +137,15 @@ def main() -> None:
         model.initialise()
         model.to(device)
     optimizer = Optimizer(model)
+    drafter = beside.open_beside(args, config, device)
+
+    def save() -> None:
+        checkpoint.save(model, config, args.to)
+        if drafter is not None:
+            drafter.save(args.drafter_to)
+
     held_out = held_out_batches(args.data, text, sizes, least) if rank == 0 else {}
-    run = Run(args.minutes, args.to, lambda: checkpoint.save(model, config, args.to), device, rank, world)
+    run = Run(args.minutes, args.to, save, device, rank, world)
     if rank == 0:
         for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
                      "generation_config.json", "preprocessor_config.json"):
@@ -149,9 +159,12 @@ def main() -> None:
     batch = next(loader)
     while run.done < 1 and run.step < args.steps:
         batch = batch.to(device)
-        loss, right = model.loss(batch)
+        loss, choices, features = model.loss(batch, drafter.taps if drafter else ())
         count = (batch.labels >= 0).sum()
-        (loss / count).backward()
+        gradients, drafted = [], {}
+        if drafter is not None:
+            gradients, drafted = drafter.learn(model, features, choices, batch, run.step, run.done)
+        torch.autograd.backward([loss / count, *features], [None, *gradients])
         pages += batch.pages
         following = run.next(loader)  # while the GPU works
         optimizer.step(args.lr * schedule(run.step, run.done, decay_from=args.decay_from))
@@ -159,10 +172,11 @@ def main() -> None:
         progress.value = begin + (end - begin) * min(run.done, 1.0)
         if time_to_log:
             figures = dict(progress=round(progress.value, 4), loss=round((loss / count).item(), 4),
-                           accuracy=round((right / count).item(), 4),
+                           accuracy=round(((choices == batch.labels).sum() / count).item(), 4),
                            tokens_per_second=round(run.rate(sizes.tokens)),
                            pages_per_second=round(run.rate(pages / LOG_STEPS), 1),
-                           fill=round((count / sizes.labels).item(), 2))
+                           fill=round((count / sizes.labels).item(), 2),
+                           **{name: round(figure.item(), 4) for name, figure in drafted.items()})
             if run.step % (10 * LOG_STEPS) == 0:
                 figures |= evaluate(model, held_out, device)
             run.log(figures)

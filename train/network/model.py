@@ -372,15 +372,17 @@ class Model(nn.Module):
         normed = rms_norm(hidden, self.language_model.norm.weight, self.text["rms_norm_eps"])
         return linear(normed, self.head)
 
-    def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Sum of the labels' cross entropy (nats), and how many of them are the likeliest token."""
-        x, _ = self.hidden(batch)
-        return label_loss(x.index_select(0, batch.label_rows), self.language_model.norm.weight, self.head,
-                          batch.labels, self.text["rms_norm_eps"])
+    def loss(self, batch: Batch, taps: tuple[int, ...] = (), dtype=torch.bfloat16
+             ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Sum of the labels' cross entropy (nats), the likeliest token of each label's row [R], and the
+        residual stream after layers `taps`, of [N, D] each."""
+        x, features = self.hidden(batch, taps, dtype)
+        loss, choices = label_loss(x.index_select(0, batch.label_rows), self.language_model.norm.weight,
+                                   self.head, batch.labels, self.text["rms_norm_eps"])
+        return loss, choices, features
 
 
 @compiled
 def label_loss(x, norm, head, labels, eps: float):
     logits = linear(rms_norm(x, norm, eps), head).float()
-    loss = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum")
-    return loss, (logits.argmax(-1) == labels).sum()
+    return F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum"), logits.argmax(-1)

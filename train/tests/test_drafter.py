@@ -8,8 +8,9 @@ import torch
 from drafting import BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target, two_pages
 from safetensors.torch import load_file
 
-from drafter import Written, draw_blocks, features_and_choices, following_tokens, step_loss
+from drafter import Written
 from network import dflash
+from network.block_loss import draw_blocks, features_and_choices, following_tokens, step_loss
 from network.data import PageBuffer, Text
 from network.dflash import TILE, Blocks, Drafter
 from network.model import Batch, Model
