@@ -95,6 +95,7 @@ def arguments() -> argparse.Namespace:
     add("--freeze", choices=tuple(PARTS), action="append", default=[],
         help="leave a part of DFlash2 as it is (a new one does nothing), to see the other alone")
     add("--layers", type=int, default=5, help="of a new drafter (default: %(default)s)")
+    add("--block-size", type=int, default=16, help="the anchor and its drafts (%(default)s)")
     add("--width", type=int, help="of its MLP (default: that of the target)")
     add("--taps", type=int, nargs="+", help="layers whose outputs are its features")
     add("--theta", type=float, default=1e6, help="of its rotary embedding (%(default)s)")
@@ -121,8 +122,8 @@ def open_drafter(args: argparse.Namespace) -> Drafter:
         if mask is None:
             raise SystemExit(f"{args.target}/tokenizer.json: has no token <|mask|>; a drafter "
                              "needs a token that no text contains")
-        drafter = Drafter(dflash.make_config(target, mask, args.layers, width=args.width,
-                                            taps=args.taps, theta=args.theta))
+        drafter = Drafter(dflash.make_config(target, mask, args.layers, args.block_size, args.width,
+                                            args.taps, args.theta))
         drafter.initialise()
     if args.minutes and args.dflash2 and drafter.candidate_selector is None:
         drafter = dflash.grow(drafter)
