@@ -54,15 +54,21 @@ bool KvPool::grow(Stream& stream, int slot, std::int64_t tokens) {
   const std::int32_t pages = pages_for(tokens), more = pages - static_cast<std::int32_t>(held.size());
   if (more <= 0) return true;
   if (pages > shape_.pages_per_slot || more > free_pages()) return false;
+  const auto had = static_cast<std::int32_t>(held.size());
   take_free(held, more);
-  send_table(stream, slot);
+  if (std::ssize(new_pages_) + more > kMostNewPages) {
+    send_table(stream, slot);
+    return true;
+  }
+  for (std::int32_t i = had; i < pages; ++i)
+    new_pages_.push_back({slot * shape_.pages_per_slot + i, held[static_cast<std::size_t>(i)]});
   return true;
 }
 
 void KvPool::send_table(Stream& stream, int slot) {
   std::vector<std::int32_t> row = held_[static_cast<std::size_t>(slot)];
   row.resize(static_cast<std::size_t>(shape_.pages_per_slot), -1);
-  uploader_.send(stream, table_.as<std::int32_t>() + slot * shape_.pages_per_slot, row.data(),
+  uploader_.send(stream, block_table() + slot * shape_.pages_per_slot, row.data(),
                  row.size() * sizeof(std::int32_t));
 }
 
@@ -82,6 +88,7 @@ std::vector<std::span<std::byte>> KvPool::regions(int slot) const {
 }
 
 void KvPool::release(int slot) {
+  std::erase_if(new_pages_, [&](const NewPage& n) { return n.place / shape_.pages_per_slot == slot; });
   drop(std::exchange(held_[static_cast<std::size_t>(slot)], {}));
 }
 
@@ -129,7 +136,7 @@ KvPages KvPool::pages(std::int64_t first_byte, std::int64_t cols) const {
   return {.k = pool(0),
           .v = pool(1),
           .page_size = kPageSize,
-          .block_table = table_.as<std::int32_t>(),
+          .block_table = block_table(),
           .pages_per_slot = shape_.pages_per_slot};
 }
 

@@ -40,8 +40,16 @@ class KvPool {
   // Gives a slot pages for `tokens` tokens, in place of those it had: first the `shared` ones, then free
   // ones. Throws Error{out_of_memory} with the numbers when there are too few of these.
   void hold(Stream& stream, int slot, std::int64_t tokens, std::span<const std::int32_t> shared = {});
-  // More pages for a slot, so that there is room for `tokens` tokens in all. False: too few are free.
+  // More pages for a slot, so that there is room for `tokens` tokens in all. False: too few are free. They
+  // come into the block table with the next step, unless very many wait for it.
   bool grow(Stream& stream, int slot, std::int64_t tokens);
+  // For the next step, with which they go to the device (NewPages in ops/ops.h).
+  struct NewPage {
+    std::int32_t place, page;
+  };
+  static constexpr int kMostNewPages = 128;
+  const std::vector<NewPage>& new_pages() const { return new_pages_; }
+  void clear_new_pages() { new_pages_.clear(); }
   // Whether `hold` would find enough pages in a slot that has none.
   bool fits(std::int64_t tokens) const {
     return pages_for(tokens) <= std::min(shape_.pages_per_slot, free_pages());
@@ -61,6 +69,7 @@ class KvPool {
 
   KvPages layer(int layer) const;
   KvPages draft_layer(int layer) const;
+  std::int32_t* block_table() const { return table_.as<std::int32_t>(); }
 
  private:
   const Backend& backend_;
@@ -74,6 +83,7 @@ class KvPool {
   std::vector<std::vector<std::int32_t>> held_;  // of each slot
   std::vector<std::int32_t> free_;
   std::vector<std::int32_t> users_;  // of each page: slots that hold it, and who keeps it
+  std::vector<NewPage> new_pages_;
   Uploader uploader_;
 };
 

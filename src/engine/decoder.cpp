@@ -281,9 +281,9 @@ void Decoder::skip_prompt(int slot, std::int64_t length) {
 
 void Decoder::step(std::span<const int> slots, int window, bool keep_up) {
   QUIRE_CHECK(keep_up || window == 1, "windows of {} rows without a drafter that keeps up", window);
-  if (window != batch_window_ || !std::equal(slots.begin(), slots.end(), batch_.begin(), batch_.end())) {
-    arrays_.set_batch(stream_, slots, window);
-    if (one_row_) one_row_->set_batch(stream_, slots, 1);
+  if (window != batch_window_ || !std::ranges::equal(slots, batch_) || !kv_->new_pages().empty()) {
+    arrays_.set_batch(stream_, slots, window, kv_->new_pages());
+    kv_->clear_new_pages();
     batch_.assign(slots.begin(), slots.end());
     batch_window_ = window;
   }
@@ -310,7 +310,7 @@ void Decoder::run_window(const StepArrays::Window& window, bool keep_up) {
   if (drafter_ && step.requests.longest > 1) drafter_->draft(stream_, step, arrays_.ids());
   if (mtp_ && keep_up)
     mtp_->draft(stream_, step, arrays_.ids(),
-                one_row_->window(*kv_, states_, drafts(), step.requests.count, 1));
+                one_row_->window(*kv_, states_, drafts(), step.requests.count, 1, &arrays_));
   draw(text_.forward(stream_, step), step.requests, false);
   if (drafter_ && keep_up) drafter_->extend(stream_, step, text_.features());
   if (mtp_ && keep_up) mtp_->extend(stream_, step, text_.outputs());

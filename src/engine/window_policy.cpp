@@ -28,22 +28,25 @@ void Acceptance::observe(int rows, int counted) {
   }
 }
 
-double Acceptance::right(int draft, const Acceptance* prior) const {
-  const auto i = static_cast<std::size_t>(draft);
-  // A draft that was never reached is as good as the one before it.
-  const double guess = prior       ? prior->right(draft, nullptr)
-                       : draft > 1 ? right(draft - 1, nullptr)
-                                   : first_guess_;
-  return (right_[i] + guess * kPriorSteps) / (seen_[i] + kPriorSteps);
+Acceptance::Right Acceptance::right(int rows, const Right* prior) const {
+  Right right{first_guess_};
+  for (std::size_t i = 1; i < static_cast<std::size_t>(rows); ++i) {
+    // A draft that was never reached is as good as the one before it.
+    const double guess = prior ? (*prior)[i] : right[i - 1];
+    right[i] = (right_[i] + guess * kPriorSteps) / (seen_[i] + kPriorSteps);
+  }
+  return right;
 }
 
-double Acceptance::tokens(int rows, const Acceptance* prior) const {
-  double sum = 1, reached = 1;
-  for (int draft = 1; draft < rows; ++draft) {
-    reached *= right(draft, prior);
-    sum += reached;
+Acceptance::Tokens Acceptance::tokens(int rows, const Right* prior) const {
+  const Right right = this->right(rows, prior);
+  Tokens tokens{0, 1};
+  double reached = 1;
+  for (std::size_t i = 1; i < static_cast<std::size_t>(rows); ++i) {
+    reached *= right[i];
+    tokens[i + 1] = tokens[i] + reached;
   }
-  return sum;
+  return tokens;
 }
 
 WindowPolicy::WindowPolicy(int most, const FirstGuess& guess) : guess_(guess), all_(guess.right) {
@@ -69,33 +72,51 @@ double WindowPolicy::cost(int bucket, int window) const {
 }
 
 int WindowPolicy::choose(int bucket, std::span<const Acceptance* const> sequences, int others) {
-  if (sequences.empty()) return windows_.front();
-  const auto rate = [&](int window) {
-    double tokens = others;
-    for (const Acceptance* a : sequences) tokens += a->tokens(window, &all_);
-    const double seconds = cost(bucket, window);
-    return seconds > 0 ? tokens / seconds : 0;  // 0: not even a window of 1 has been measured
-  };
-  if (rate(windows_.front()) == 0) return windows_.front();
+  const double plain = cost(bucket, windows_.front());  // 0: not even a window of 1 has been measured
+  if (sequences.empty() || plain == 0) return windows_.front();
   // Many sequences show in one try what one shows in many.
   if (!std::exchange(begun_, true))
-    saved_ += guess_.tries * cost(bucket, windows_.front()) / static_cast<double>(sequences.size() + others);
+    saved_ += guess_.tries * plain / static_cast<double>(sequences.size() + others);
   // Before anything larger the next to the smallest: what it shows of the drafts says whether the others,
   // which may take several times as long, are worth a try.
   const bool begun = windows_.size() < 2 || seconds_.contains({bucket, windows_[1]});
-  const auto end = begun ? windows_.end() : windows_.begin() + 2;
-  const auto best = std::ranges::max_element(windows_.begin(), end, {}, rate);
+  const std::size_t windows = begun ? windows_.size() : 2;
+  const int most = windows_[windows - 1];
+  const Acceptance::Right all = all_.right(most);
+  struct Choice {
+    double tokens, seconds, rate;
+  };
+  std::array<Choice, kMostWindow> choices;
+  for (std::size_t i = 0; i < windows; ++i) choices[i] = {static_cast<double>(others), 0, 0};
+  for (const Acceptance* a : sequences) {
+    const Acceptance::Tokens tokens = a->tokens(most, &all);
+    for (std::size_t i = 0; i < windows; ++i)
+      choices[i].tokens += tokens[static_cast<std::size_t>(windows_[i])];
+  }
+  for (std::size_t i = 0; i < windows; ++i) {
+    choices[i].seconds = i == 0 ? plain : cost(bucket, windows_[i]);
+    choices[i].rate = choices[i].tokens / choices[i].seconds;
+  }
+  const auto end = choices.begin() + static_cast<std::ptrdiff_t>(windows);
+  const auto best = std::ranges::max_element(choices.begin(), end, {}, &Choice::rate);
+  const auto window = [&](auto choice) {
+    return windows_[static_cast<std::size_t>(choice - choices.begin())];
+  };
   // Now and then the next larger one: there is no other way to see that drafts have become better.
-  saved_ += guess_.curiosity * cost(bucket, *best);
-  if (best + 1 == end) return *best;
-  const double loss = cost(bucket, best[1]) * (1 - rate(best[1]) / rate(*best));
-  if (saved_ < loss) return *best;
+  saved_ += guess_.curiosity * best->seconds;
+  if (best + 1 == end) return window(best);
+  const double loss = best[1].seconds * (1 - best[1].rate / best->rate);
+  if (saved_ < loss) return window(best);
   saved_ -= loss;
-  return best[1];
+  return window(best + 1);
 }
 
 bool WindowPolicy::hopeless(const Acceptance& sequence, bool own) const {
-  return sequence.tokens(windows_.back(), own ? nullptr : &all_) < kHopeless;
+  // More rows never give fewer tokens: most sequences show with few that there is hope.
+  return std::ranges::none_of(windows_, [&](int window) {
+    const Acceptance::Right all = all_.right(window);
+    return sequence.tokens(window, own ? nullptr : &all)[static_cast<std::size_t>(window)] >= kHopeless;
+  });
 }
 
 void WindowPolicy::took(int bucket, int window, double seconds) {

@@ -34,12 +34,14 @@ class Acceptance {
   explicit Acceptance(double first_guess = kOfDrafter.right) : first_guess_(first_guess) {}
   // One window of `rows` rows, of which so many counted (1: no draft was right).
   void observe(int rows, int counted);
-  // Tokens that a window of `rows` rows gives, 1 to rows. Where nothing was seen, `prior` stands.
-  double tokens(int rows, const Acceptance* prior = nullptr) const;
+  // How often draft 1, 2, ... of a window of `rows` rows is right. Where nothing was seen, `prior` stands.
+  using Right = std::array<double, kMostWindow>;
+  Right right(int rows, const Right* prior = nullptr) const;
+  // Tokens that a window of 1, 2, ..., `rows` rows gives, each 1 to its rows.
+  using Tokens = std::array<double, kMostWindow + 1>;
+  Tokens tokens(int rows, const Right* prior = nullptr) const;
 
  private:
-  double right(int draft, const Acceptance* prior) const;
-
   double first_guess_;
   // Of draft 1, 2, ...: how often it was looked at, and right.
   std::array<double, kMostWindow> seen_{}, right_{};

@@ -8,8 +8,8 @@ namespace quire {
 
 StepArrays::StepArrays(const Backend& backend, std::int64_t max_rows, int max_requests)
     : uploader_(backend), max_rows_(max_rows), max_requests_(max_requests) {
-  const std::int64_t R = max_requests, T = max_rows;
-  const std::int64_t sizes[kParts] = {R + 1, R, R, R, R, T, 3 * T, T, T, T, T, T};
+  const std::int64_t R = max_requests, T = max_rows, N = KvPool::kMostNewPages;
+  const std::int64_t sizes[kParts] = {1, N, N, R + 1, R + 1, R, R, R, R, T, 3 * T, T, T, T, T, T};
   begin_[0] = 0;
   for (int i = 0; i < kParts; ++i) begin_[i + 1] = begin_[i] + sizes[i];
   host_.resize(static_cast<std::size_t>(begin_[kParts]));
@@ -69,33 +69,50 @@ Step StepArrays::prompt(Stream& stream, const KvPool& kv, const StateSlots& stat
           .states = &states};
 }
 
-void StepArrays::set_batch(Stream& stream, std::span<const int> slots, int window) {
+void StepArrays::set_batch(Stream& stream, std::span<const int> slots, int window,
+                           std::span<const KvPool::NewPage> new_pages) {
   QUIRE_CHECK(static_cast<int>(slots.size()) <= max_requests_, "{} requests, room for {}", slots.size(),
               max_requests_);
   // Places that nobody takes have no rows, and any slot.
-  std::vector<std::int32_t> first_row{0}, slot(slots.begin(), slots.end());
+  std::vector<std::int32_t> one_row, first_row, slot(slots.begin(), slots.end());
   slot.resize(static_cast<std::size_t>(max_requests_), 0);
-  for (int r = 0; r < max_requests_; ++r)
-    first_row.push_back(first_row.back() + (r < static_cast<int>(slots.size()) ? window : 0));
+  for (int r = 0; r <= max_requests_; ++r) {
+    one_row.push_back(std::min(r, static_cast<int>(slots.size())));
+    first_row.push_back(one_row.back() * window);
+  }
   QUIRE_CHECK(first_row.back() <= max_rows_, "a step of {} rows, room for {}", first_row.back(), max_rows_);
+  std::vector<std::int32_t> places, pages;
+  for (const KvPool::NewPage& n : new_pages) places.push_back(n.place), pages.push_back(n.page);
+  set(kNewPages, std::vector<std::int32_t>{static_cast<std::int32_t>(new_pages.size())});
+  set(kNewPlace, places);
+  set(kNewPage, pages);
+  set(kOneRow, one_row);
   set(kFirstRow, first_row);
   set(kSlot, slot);
-  send(stream, kFirstRow, kSlot);
+  send(stream, kNewPages, kSlot);
 }
 
 StepArrays::Window StepArrays::window(const KvPool& kv, const StateSlots& states, const std::int32_t* drafts,
-                                      int requests, int window) const {
+                                      int requests, int window, const StepArrays* batch) const {
   const std::int64_t T = std::int64_t{requests} * window;
   QUIRE_CHECK(requests <= max_requests_ && T <= max_rows_,
               "{} requests of {} rows, room for {} and {} in all", requests, window, max_requests_,
               max_rows_);
+  QUIRE_CHECK(!batch || (window == 1 && requests <= batch->max_requests_),
+              "{} requests of {} rows of another batch", requests, window);
   const Requests r{.count = requests,
                    .longest = window,
-                   .first_row = part_[kFirstRow],
+                   .first_row = batch ? batch->part_[kOneRow] : part_[kFirstRow],
                    .start = part_[kStart],
-                   .slot = part_[kSlot]};
+                   .slot = batch ? batch->part_[kSlot] : part_[kSlot]};
+  const NewPages new_pages{.count = part_[kNewPages],
+                           .place = part_[kNewPlace],
+                           .page = part_[kNewPage],
+                           .block_table = kv.block_table(),
+                           .most = KvPool::kMostNewPages};
   return {.begin = {.cursors = states.cursors(),
                     .requests = r,
+                    .new_pages = batch ? NewPages() : new_pages,
                     .kv = kv.layer(0),
                     .drafts = drafts,
                     .rows = T,

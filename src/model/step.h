@@ -58,16 +58,19 @@ class StepArrays {
               std::span<const std::int32_t> tokens, const std::span<const std::int32_t> (&position)[3],
               Rows features, std::span<const std::int32_t> image_rows);
 
-  // From now on windows are of these slots, `window` rows each. Copies.
-  void set_batch(Stream& stream, std::span<const int> slots, int window);
+  // From now on windows are of these slots, `window` rows each, and the first brings `new_pages` into the
+  // block table. Copies.
+  void set_batch(Stream& stream, std::span<const int> slots, int window,
+                 std::span<const KvPool::NewPage> new_pages = {});
   // A window step of that batch, or of a bucket that is at least as large: the rest belongs to nobody. What
-  // it needs besides is made on the device, by `begin`.
+  // it needs besides is made on the device, by `begin`. `batch`: of the batch of these other arrays, with one
+  // row of each request, after `begin` of theirs.
   struct Window {
     StepBegin begin;
     Step step;
   };
   Window window(const KvPool& kv, const StateSlots& states, const std::int32_t* drafts, int requests,
-                int window) const;
+                int window, const StepArrays* batch = nullptr) const;
 
   const std::int32_t* row_slot() const { return part_[kRowSlot]; }
   const std::int32_t* next() const { return part_[kNext]; }
@@ -75,6 +78,10 @@ class StepArrays {
 
  private:
   enum Part {
+    kNewPages,  // their number
+    kNewPlace,
+    kNewPage,
+    kOneRow,  // first rows, were the windows of one row
     kFirstRow,
     kSlot,
     kStart,

@@ -126,9 +126,18 @@ struct Cursors {
   std::int32_t* token = nullptr;      // of the next row
 };
 
+// Pages that sequences have got since the step before: place[i] of the block table becomes page[i].
+struct NewPages {
+  std::int32_t* count = nullptr;  // 0 as soon as they are in the table; nullptr: there are never any
+  const std::int32_t *place = nullptr, *page = nullptr;  // [most]
+  std::int32_t* block_table = nullptr;                   // that of KvPages
+  std::int32_t most = 0;
+};
+
 struct StepBegin {
   Cursors cursors;
   Requests requests;                     // first_row and slot are read
+  NewPages new_pages;                    // go to the block table before anything else
   KvPages kv;                            // its block table is read
   const std::int32_t* drafts = nullptr;  // [slots, kMostWindow - 1]: the rows after a request's first
   std::int64_t rows = 0;                 // T; rows that belong to nobody get token 0 and are not kept

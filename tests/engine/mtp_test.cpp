@@ -335,15 +335,14 @@ class MtpHeadTest : public testing::TestWithParam<MtpCase> {
     for (const Known* s : sequences) slots.push_back(s->slot);
     StepArrays arrays(backend, 2 * kMostWindow, 2), one(backend, 2, 2);
     arrays.set_batch(stream, slots, window);
-    one.set_batch(stream, slots, 1);
     const Tokens zeros(kSlots * (kMostWindow - 1));
     const Memory drafts = upload(zeros.data(), zeros.size() * sizeof(std::int32_t));
-    const auto window_of = [&](StepArrays& a, int rows) {
-      return a.window(*kv, *states, drafts.as<std::int32_t>(), 2, rows);  // a place may be empty
+    const auto window_of = [&](StepArrays& a, int rows, const StepArrays* batch) {
+      return a.window(*kv, *states, drafts.as<std::int32_t>(), 2, rows, batch);  // a place may be empty
     };
-    const StepArrays::Window w = window_of(arrays, window);
+    const StepArrays::Window w = window_of(arrays, window, nullptr);
     backend.ops->step_begin(stream, w.begin);
-    head->draft(stream, w.step, arrays.ids(), window_of(one, 1));
+    head->draft(stream, w.step, arrays.ids(), window_of(one, 1, &arrays));
     Tokens ids(static_cast<std::size_t>(2 * window));
     backend.download(stream, ids.data(), arrays.ids(), ids.size() * sizeof(std::int32_t));
     for (int r = 0; r < R; ++r) {

@@ -31,11 +31,12 @@ struct SmallModel : LoadedModel {
     return d;
   }
 
-  // The prompt of a length, run in a slot; its first token.
-  std::int32_t begin(Decoder& decoder, int slot, int length, const SamplingSettings& settings) {
+  // The prompt of a length, run in a slot with room for so many tokens more; its first token.
+  std::int32_t begin(Decoder& decoder, int slot, int length, const SamplingSettings& settings,
+                     std::int64_t room = 2 * kTokens) {
     Tokens tokens;
     for (int i = 0; i < length; ++i) tokens.push_back((i * 37 + length) % 200);
-    decoder.open(slot, length + 2 * static_cast<std::int64_t>(kTokens), settings);
+    decoder.open(slot, length + room, settings);
     prefill_text(decoder, config, slot, tokens);
     return decoder.take().rows.front().token;
   }
@@ -196,13 +197,19 @@ class FoundDrafts : public testing::TestWithParam<std::tuple<const Backend*, Sou
       const int length = lengths[i];
       const SamplingSettings settings = {.temperature = i == 1 ? 0.3f : 0, .seed = 11};
       expected.push_back(loaded.plain(*without, length, settings));
-      out[i].push_back(loaded.begin(*with_drafts, slots[i], length, settings));
+      out[i].push_back(loaded.begin(*with_drafts, slots[i], length, settings, 0));
     }
+    Stream& s = loaded.stream;
     const auto step = [&](std::size_t first) {
       // Now and then the drafter does not keep up.
       const bool rests = source() != Source::lookup && steps % 7 == 5;
       const int now = rests ? 1 : window;
+      // Pages come when a step may need them, and with it.
+      for (std::size_t i = first; i < slots.size(); ++i)
+        ASSERT_TRUE(with_drafts->grow(slots[i], lengths[i] + std::ssize(out[i]) + now - 1));
+      const StreamCounts counts = s.counts;
       with_drafts->step(std::span(slots).subspan(first), now, !rests);
+      ASSERT_LE((s.counts - counts).copies(), 2);
       const Decoder::Result result = with_drafts->take();
       for (std::size_t i = first; i < slots.size(); ++i) {
         const auto rows = result.rows.subspan((i - first) * static_cast<std::size_t>(now));

@@ -305,7 +305,16 @@ void step_begin(Stream& s, const StepBegin& a) {
   StepBegin d = a;
   d.cursors = stage_cursors(stage, a.cursors, slots);
   d.requests = stage(a.requests);
-  d.kv.block_table = stage(a.kv.block_table, static_cast<std::int64_t>(slots) * a.kv.pages_per_slot);
+  if (const NewPages& n = a.new_pages; n.count) {
+    // Their slots need not be those of the step: the table is as large as they need it.
+    std::int64_t entries = static_cast<std::int64_t>(slots) * a.kv.pages_per_slot;
+    for (std::int32_t i = 0; i < *n.count; ++i) entries = std::max<std::int64_t>(entries, n.place[i] + 1);
+    d.new_pages.count = out(n.count, 1);
+    d.new_pages.place = stage(n.place, n.most), d.new_pages.page = stage(n.page, n.most);
+    d.kv.block_table = d.new_pages.block_table = out(n.block_table, static_cast<std::size_t>(entries));
+  } else {
+    d.kv.block_table = stage(a.kv.block_table, static_cast<std::int64_t>(slots) * a.kv.pages_per_slot);
+  }
   d.drafts = stage(a.drafts, static_cast<std::int64_t>(slots) * (kMostWindow - 1));
   d.start = out(a.start, R), d.generated = out(a.generated, R), d.previous = out(a.previous, R);
   d.ids = out(a.ids, T), d.position = out(a.position, 3 * T), d.kv_row = out(a.kv_row, T);

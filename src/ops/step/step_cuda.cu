@@ -1,7 +1,10 @@
 // step_begin and commit: cursors and the rows of a step. No arithmetic to speak of; what counts is that each is one
 // launch for all layers and caches.
-// Plan: a thread is a request; the rows of a step are few (at most some hundred), and rows of nobody go to the threads
-// that are left. In commit a request is a block: it may have a row of outputs to copy.
+// Plan: step_begin is one block, since new pages must be in the block table before any row looks there. Sixteen threads
+// are a request, each a row of its window: all of them read its cursors, the first moves them. Rows of nobody go to the
+// threads in turn. In commit a request is a block: it may have a row of outputs to copy.
+#include <algorithm>
+
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/launch.h"
@@ -10,7 +13,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 128, kDraftThreads = 1024;
+constexpr int kThreads = 128, kMostThreads = 1024, kDraftThreads = 1024;
 
 __device__ void write_row(const StepBegin& a, std::int64_t t, std::int32_t slot, std::int32_t token, std::int32_t index,
                           std::int32_t position, std::int32_t kv_row) {
@@ -22,36 +25,69 @@ __device__ void write_row(const StepBegin& a, std::int64_t t, std::int32_t slot,
   for (int axis = 0; axis < 3; ++axis) a.position[axis * a.rows + t] = position;
 }
 
-__device__ void begin_request(const StepBegin& a, std::int32_t r) {
-  const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
-  if (first == end) {
-    a.start[r] = a.generated[r] = a.previous[r] = 0;
-    return;
-  }
+// A request, and where its sequence stood before this step.
+struct Begun {
+  std::int32_t slot = 0, first = 0, end = 0;
+  std::int32_t length = 0, generated = 0, accepted = 0, delta = 0, token = 0, draft = 0;
+};
+
+// `row`: of the window, whose draft it is.
+__device__ Begun read_request(const StepBegin& a, std::int32_t r, std::int32_t row) {
+  Begun b;
+  if (r >= a.requests.count) return b;
+  b.slot = a.requests.slot[r], b.first = a.requests.first_row[r], b.end = a.requests.first_row[r + 1];
   const Cursors& c = a.cursors;
-  const std::int32_t accepted = c.accepted[slot], previous = c.generated[slot];
-  const std::int32_t generated = previous + accepted, length = c.length[slot] + accepted;
-  c.accepted[slot] = 0;
-  a.previous[r] = c.previous[slot] = previous;
-  a.generated[r] = c.generated[slot] = generated;
-  c.length[slot] = length;
-  a.start[r] = max(length + a.ahead, 0);
-  for (std::int32_t i = 0; i < end - first; ++i) {
-    const std::int32_t token = i == 0 ? c.token[slot] : a.drafts[slot * (kMostWindow - 1) + i - 1];
-    const std::int32_t index = length + a.ahead + i, page = index / a.kv.page_size;
-    const std::int32_t held =
-        index >= 0 && page < a.kv.pages_per_slot ? a.kv.block_table[slot * a.kv.pages_per_slot + page] : -1;
-    write_row(a, first + i, slot, token, index, index + c.delta[slot],
-              held < 0 ? -1 : held * a.kv.page_size + index % a.kv.page_size);
-  }
+  b.length = c.length[b.slot], b.generated = c.generated[b.slot], b.accepted = c.accepted[b.slot];
+  b.delta = c.delta[b.slot], b.token = c.token[b.slot];
+  if (row > 0 && row < b.end - b.first) b.draft = a.drafts[b.slot * (kMostWindow - 1) + row - 1];
+  return b;
 }
 
-__global__ void step_begin_kernel(StepBegin a) {
+__device__ void begin_row(const StepBegin& a, std::int32_t r, std::int32_t row, const Begun& b) {
+  const bool used = b.first < b.end;
+  const std::int32_t length = b.length + b.accepted, generated = b.generated + b.accepted;
+  if (row == 0) {
+    a.start[r] = used ? max(length + a.ahead, 0) : 0;
+    a.generated[r] = used ? generated : 0;
+    a.previous[r] = used ? b.generated : 0;
+  }
+  if (row == 0 && used) {
+    a.cursors.accepted[b.slot] = 0;
+    a.cursors.previous[b.slot] = b.generated;
+    a.cursors.generated[b.slot] = generated;
+    a.cursors.length[b.slot] = length;
+  }
+  if (row >= b.end - b.first) return;
+  const std::int32_t index = length + a.ahead + row, page = index / a.kv.page_size;
+  const std::int32_t held =
+      index >= 0 && page < a.kv.pages_per_slot ? a.kv.block_table[b.slot * a.kv.pages_per_slot + page] : -1;
+  write_row(a, b.first + row, b.slot, row == 0 ? b.token : b.draft, index, index + b.delta,
+            held < 0 ? -1 : held * a.kv.page_size + index % a.kv.page_size);
+}
+
+// All loads that need no page come before the barrier.
+__global__ void __launch_bounds__(kMostThreads) step_begin_kernel(StepBegin a) {
+  static_assert(32 % kMostWindow == 0);
   wait_for_predecessor();
   let_successor_start();
-  for (std::int32_t r = threadIdx.x; r < a.requests.count; r += kThreads) begin_request(a, r);
-  const std::int64_t used = a.requests.first_row[a.requests.count];
-  for (std::int64_t t = used + threadIdx.x; t < a.rows; t += kThreads) write_row(a, t, 0, 0, 0, 0, -1);
+  const auto me = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
+  const std::int32_t row = me % kMostWindow;
+  const unsigned together = ((1u << kMostWindow) - 1) << (me % 32 - row);  // the threads of a request
+  const NewPages& n = a.new_pages;
+  const std::int32_t used = a.requests.first_row[a.requests.count], new_pages = n.count ? *n.count : 0;
+  std::int32_t r = me / kMostWindow;
+  Begun request = read_request(a, r, row);
+#pragma unroll 1
+  for (std::int32_t i = me; i < new_pages; i += threads) n.block_table[n.place[i]] = n.page[i];
+  __syncthreads();  // the pages are there, and everybody has read their number and the cursors
+  if (n.count && me == 0) *n.count = 0;
+  while (r < a.requests.count) {
+    begin_row(a, r, row, request);
+    r += threads / kMostWindow;
+    request = read_request(a, r, row);
+    __syncwarp(together);  // before the first moves the cursors
+  }
+  for (std::int64_t t = used + me; t < a.rows; t += threads) write_row(a, t, 0, 0, 0, 0, -1);
 }
 
 // A block is a row. Every thread keeps the best of its logits; among equals the lowest id wins. Rows are few, so a block
@@ -143,7 +179,8 @@ __global__ void commit_kernel(Commit a) {
 
 void step_begin(Stream& s, const StepBegin& a) {
   check_step_begin(a);
-  launch(s, "step_begin", {.threads = kThreads, .alone = true}, step_begin_kernel, a);
+  const std::int32_t threads = std::clamp(a.requests.count * kMostWindow, kThreads, kMostThreads);
+  launch(s, "step_begin", {.threads = static_cast<unsigned>(threads), .alone = true}, step_begin_kernel, a);
 }
 
 void place_drafts(Stream& s, const PlaceDrafts& a) {

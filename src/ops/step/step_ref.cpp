@@ -23,6 +23,9 @@ void check_step_begin(const StepBegin& a) {
   QUIRE_CHECK(r.longest >= 1 && r.longest <= kMostWindow,
               "step_begin: windows of up to {} rows, expected 1 to {}", r.longest, kMostWindow);
   QUIRE_CHECK(a.kv.block_table && a.kv.page_size > 0, "step_begin: no block table");
+  const NewPages& n = a.new_pages;
+  QUIRE_CHECK(!n.count || (n.place && n.page && n.most >= 0 && n.block_table == a.kv.block_table),
+              "step_begin: new pages without memory, or for another block table");
   QUIRE_CHECK(a.drafts || r.longest == 1, "step_begin: windows of {} rows and no drafts", r.longest);
   QUIRE_CHECK(a.start && a.generated && a.previous && a.ids && a.position && a.kv_row && a.row_slot &&
                   a.index && a.next,
@@ -51,6 +54,10 @@ void check_commit(const Commit& a) {
 
 void reference::step_begin(Stream&, const StepBegin& a) {
   check_step_begin(a);
+  if (const NewPages& n = a.new_pages; n.count) {
+    for (std::int32_t i = 0; i < *n.count; ++i) n.block_table[n.place[i]] = n.page[i];
+    *n.count = 0;
+  }
   const Cursors& c = a.cursors;
   const std::int64_t T = a.rows;
   const auto row = [&](std::int64_t t, std::int32_t slot, std::int32_t token, std::int32_t index,

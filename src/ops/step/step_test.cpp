@@ -1,7 +1,9 @@
 // step_begin and commit against what their contracts say, by hand: every table gives the same integers.
 #include "ops/step/step.h"
 
+#include <algorithm>
 #include <numeric>
+#include <random>
 
 #include <gmock/gmock.h>
 
@@ -39,6 +41,7 @@ struct Operands {
   StepBegin begin(std::int32_t longest) {
     return {.cursors = cursors.view(),
             .requests = requests(longest),
+            .new_pages = {},
             .kv = {.k = {}, .v = {}, .page_size = 64, .block_table = table.data(), .pages_per_slot = kPages},
             .drafts = drafts.data(),
             .rows = static_cast<std::int64_t>(ids.size()),
@@ -108,6 +111,89 @@ TEST(StepTest, BeginsAheadOrBehind) {
     EXPECT_THAT(a.cursors.length, ElementsAre(64, 5, 0, 191));
     EXPECT_THAT(a.cursors.generated, ElementsAre(13, 0, 0, 31));
     EXPECT_THAT(a.cursors.token, ElementsAre(100, 101, 102, 103));
+  }
+}
+
+// Pages that are new stand in the block table before a row looks there, whoever's they are, and come once.
+TEST(StepTest, BeginsWithNewPages) {
+  for (const Ops* ops : tables()) {
+    Stream stream;
+    Operands a({0, 2, 2, 3}, {0, 2, 1}, 3);
+    a.cursors.length[0] = 124;
+    Ints count{3}, place{0 * kPages + 2, 3 * kPages + 0, 1 * kPages + 1, 0}, page{7, 8, 6, 99};
+    StepBegin begin = a.begin(2);
+    begin.new_pages = {.count = count.data(),
+                       .place = place.data(),
+                       .page = page.data(),
+                       .block_table = a.table.data(),
+                       .most = 4};
+    ops->step_begin(stream, begin);
+    EXPECT_THAT(a.table, ElementsAre(5, 9, 7, 2, 6, -1, -1, -1, -1, 8, 1, 3)) << ops->name;
+    EXPECT_THAT(a.kv_row, ElementsAre(9 * 64 + 63, 7 * 64, 2 * 64 + 5));
+    EXPECT_THAT(count, ElementsAre(0));
+    a.table[2] = 4;
+    ops->step_begin(stream, begin);
+    EXPECT_THAT(a.table, ElementsAre(5, 9, 4, 2, 6, -1, -1, -1, -1, 8, 1, 3));
+    EXPECT_THAT(a.kv_row, ElementsAre(9 * 64 + 63, 4 * 64, 2 * 64 + 5));
+  }
+}
+
+// More requests than a step has, windows of any length, new pages for some: as the reference.
+TEST(StepTest, BeginsAnyNumberOfRequests) {
+  constexpr int kTokens = kPages * 64, kMostNew = 300;
+  for (const int count : {1, 2, 9, 31, 64, 65, 130}) {
+    std::mt19937 random(static_cast<unsigned>(count));
+    const auto draw = [&](int from, int to) {
+      return std::uniform_int_distribution<std::int32_t>(from, to)(random);
+    };
+    Ints slots(static_cast<std::size_t>(count)), first_row{0};
+    std::iota(slots.begin(), slots.end(), 0);
+    std::shuffle(slots.begin(), slots.end(), random);
+    for (int r = 0; r < count; ++r) first_row.push_back(first_row.back() + draw(0, kMostWindow));
+    Operands given(first_row, slots, first_row.back() + draw(0, 40));
+    given.drafts.resize(slots.size() * (kMostWindow - 1));
+    std::iota(given.drafts.begin(), given.drafts.end(), 1000);
+    given.table.assign(slots.size() * kPages, -1);
+    for (std::int32_t& page : given.table) page = draw(-1, 500);
+    Cursor& c = given.cursors;
+    for (Ints* cursor : {&c.length, &c.generated, &c.previous, &c.accepted, &c.delta, &c.token}) {
+      cursor->resize(slots.size());
+      for (std::int32_t& value : *cursor) value = draw(0, kTokens);
+    }
+    Ints place, page(kMostNew);
+    for (int i = 0; i < static_cast<int>(given.table.size()); ++i) place.push_back(i);
+    std::shuffle(place.begin(), place.end(), random);
+    place.resize(kMostNew);
+    for (std::int32_t& p : page) p = draw(501, 1000);
+    const std::int32_t new_pages = draw(0, std::min(kMostNew, count * kPages));
+    for (const std::int32_t ahead : {0, -1, 3}) {
+      const auto run = [&](const Ops& ops) {
+        Operands a = given;
+        Ints left{new_pages};
+        StepBegin begin = a.begin(kMostWindow);
+        begin.ahead = ahead;
+        begin.new_pages = {.count = left.data(),
+                           .place = place.data(),
+                           .page = page.data(),
+                           .block_table = a.table.data(),
+                           .most = kMostNew};
+        Stream stream;
+        ops.step_begin(stream, begin);
+        EXPECT_EQ(left[0], 0);
+        return a;
+      };
+      const Operands expected = run(reference_ops());
+      for (const Ops* ops : tables()) {
+        const Operands a = run(*ops);
+        for (const auto part :
+             {&Operands::table, &Operands::start, &Operands::generated, &Operands::previous, &Operands::ids,
+              &Operands::position, &Operands::kv_row, &Operands::row_slot, &Operands::index, &Operands::next})
+          EXPECT_EQ(a.*part, expected.*part) << ops->name << " " << count;
+        for (const auto cursor : {&Cursor::length, &Cursor::generated, &Cursor::previous, &Cursor::accepted,
+                                  &Cursor::delta, &Cursor::token})
+          EXPECT_EQ(a.cursors.*cursor, expected.cursors.*cursor) << ops->name << " " << count;
+      }
+    }
   }
 }
 
