@@ -91,10 +91,13 @@ struct Packed {
     }
     return e;
   }
+  // In assembler, since the compiler takes an assignment apart where the words come from conditions.
   __device__ void store(T* p) const {
 #pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) {
-      reinterpret_cast<uint4*>(p)[i] = make_uint4(word[4 * i], word[4 * i + 1], word[4 * i + 2], word[4 * i + 3]);
+    for (int i = 0; i < 2 * static_cast<int>(sizeof(T)); i += 4) {
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p) + 4 * i), "r"(word[i]),
+                   "r"(word[i + 1]), "r"(word[i + 2]), "r"(word[i + 3])
+                   : "memory");
     }
   }
 };
