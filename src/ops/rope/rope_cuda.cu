@@ -100,6 +100,43 @@ __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
   for (std::int64_t j = 2 * a.half + lane; j < a.head_dim; j += 32) y[j] = from_f32<T>(normed(j));
 }
 
+// Of a head that kLanes lanes have, eight elements each: normed, with weights that are offset already, and turned, with
+// sines that have the sign of their element. Lanes below `across` have the first of pairs, as many after them the second.
+template <typename T, int kLanes>
+__device__ Packed<T> norm_rope(const Packed<T>& x, const Eight<float>& weight, const Eight<float>& cos,
+                               const Eight<float>& sin, int E, float eps, int lane, int across) {
+  auto y = Eight<T>::of(x);
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) squares = __fmaf_rn(y.v[k], y.v[k], squares);
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, offset));
+  }
+  const float scale = inverse_root(squares, E, eps);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) y.v[k] = __fmul_rn(__fmul_rn(y.v[k], scale), weight.v[k]);
+  const Packed<T> normed = y.packed();
+  y = Eight<T>::of(normed);
+
+  Packed<T> out;
+  constexpr int kWords = sizeof(out) / 4;
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) {
+    out.word[k] = __shfl_sync(~0u, normed.word[k], lane < across ? lane + across : lane - across, kLanes);
+  }
+  auto other = Eight<T>::of(out);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) y.v[k] = __fmul_rn(y.v[k], cos.v[k]), other.v[k] = __fmul_rn(other.v[k], sin.v[k]);
+  y = y.rounded(), other = other.rounded();
+#pragma unroll
+  for (int k = 0; k < 8; ++k) y.v[k] = __fadd_rn(y.v[k], other.v[k]);
+  out = y.packed();
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) out.word[k] = lane < 2 * across ? out.word[k] : normed.word[k];
+  return out;
+}
+
 // The same for heads of up to 8 kLanes elements, all of it aligned eights. A block has a row, blockIdx.x, and of it the
 // queries, or, where blockIdx.y + first_part is 1, keys and values; heads go around its units of kLanes lanes.
 template <typename T, int kLanes>
@@ -109,17 +146,16 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
   const bool is_query = blockIdx.y + first_part == 0;
   const int t = blockIdx.x, E = static_cast<int>(a.head_dim), half = static_cast<int>(a.half);
   const int units = static_cast<int>(blockDim.x) / kLanes, unit = static_cast<int>(threadIdx.x) / kLanes;
-  const int lane = threadIdx.x % kLanes, c = 8 * lane, across = half / 8;  // lanes from one of a pair to the other
+  const int lane = threadIdx.x % kLanes, c = 8 * lane;
   const int keys = static_cast<int>(a.kv_heads), heads = is_query ? static_cast<int>(a.heads) : 2 * keys;
-  const bool inside = c < E, first = lane < across, rotated = lane < 2 * across;
+  const bool inside = c < E, first = c < half, rotated = c < 2 * half;
   auto weight = Eight<float>::of(Packed<float>::load((is_query ? a.q_norm : a.k_norm) + c, inside));
   wait_for_predecessor();
   let_successor_start();
   const std::int64_t angles = std::int64_t{t} * half + (first ? c : c - half);
   const auto cos = Eight<float>::of(Packed<float>::load(a.cos + angles, rotated));
   auto sin = Eight<float>::of(Packed<float>::load(a.sin + angles, rotated));
-  const int kept = is_query ? t : a.kv_row[t];
-  if (kept < 0) return;
+  const int kept = is_query ? t : a.kv_row[t];  // looked at only to store, so that nothing waits for it
 
   // Whole warps go on or stop, for their lanes ask each other.
   for (int begin = unit - unit % kPerWarp; begin < heads; begin += kEach * units) {
@@ -142,38 +178,11 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
       if (begin + i * units >= heads) break;
       const int h = own + i * units;
       const bool is_value = !is_query && h >= keys;
-      auto y = Eight<T>::of(x[i]);
-      float squares = 0;
+      Packed<T> y = norm_rope<T, kLanes>(x[i], weight, cos, sin, E, a.eps, lane, half / 8);
 #pragma unroll
-      for (int k = 0; k < 8; ++k) squares = __fmaf_rn(y.v[k], y.v[k], squares);
-#pragma unroll
-      for (int offset = kLanes / 2; offset > 0; offset /= 2) {
-        squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, offset));
-      }
-      const float scale = inverse_root(squares, E, a.eps);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) y.v[k] = __fmul_rn(__fmul_rn(y.v[k], scale), weight.v[k]);
-      const Packed<T> normed = y.packed();
-      y = Eight<T>::of(normed);
-
-      Packed<T> pair;
-#pragma unroll
-      for (int k = 0; k < static_cast<int>(sizeof(pair) / 4); ++k) {
-        pair.word[k] = __shfl_sync(~0u, normed.word[k], first ? lane + across : lane - across, kLanes);
-      }
-      auto other = Eight<T>::of(pair);
-#pragma unroll
-      for (int k = 0; k < 8; ++k) y.v[k] = __fmul_rn(y.v[k], cos.v[k]), other.v[k] = __fmul_rn(other.v[k], sin.v[k]);
-      y = y.rounded(), other = other.rounded();
-#pragma unroll
-      for (int k = 0; k < 8; ++k) y.v[k] = __fadd_rn(y.v[k], other.v[k]);
-      const Packed<T> turned = y.packed();
-#pragma unroll
-      for (int k = 0; k < static_cast<int>(sizeof(pair) / 4); ++k) {
-        pair.word[k] = is_value ? x[i].word[k] : rotated ? turned.word[k] : normed.word[k];
-      }
+      for (int k = 0; k < static_cast<int>(sizeof(y) / 4); ++k) y.word[k] = is_value ? x[i].word[k] : y.word[k];
       const Matrix<T>& to = is_query ? a.q : is_value ? a.to_v : a.to_k;
-      if (inside && h < heads) pair.store(to.row(kept) + (is_value ? h - keys : h) * E + c);
+      if (inside && h < heads && kept >= 0) y.store(to.row(kept) + (is_value ? h - keys : h) * E + c);
     }
   }
 }

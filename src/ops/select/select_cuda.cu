@@ -226,28 +226,12 @@ constexpr int kWarps = kThreads / 32, kCodes = 4;  // kCodes: rows of codes that
 // From one row of codes to the next: whole eights, and then so much that neighbours begin four banks apart.
 __host__ __device__ constexpr int stride_of(int rank) { return (rank + 7) / 8 * 8 + 4; }
 
+// codes [2, K, stride]: those of the candidates `before` times the factors of the row, then those of `best`; zeros from
+// the rank to whole eights.
 template <typename T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
-    edges_kernel(Select a, Matrix<const float> projected, const T* predecessor, const T* successor, bool vectors) {
-  extern __shared__ __align__(16) float codes[];  // [2, K, stride]: predecessors times the projected row, successors
-  __shared__ Search search;
-  __shared__ Key before[kMostCandidates], best[kMostCandidates];
-  const auto place = static_cast<int>(blockIdx.x);
-  const int t = a.row_at(place), K = a.K;
-  wait_for_predecessor();
-  let_successor_start();
-  if (t < 0) return;
-  const bool after_anchor = place % a.places == 0;
-  if (after_anchor) {
-    if (threadIdx.x == 0) before[0] = key_of(0, a.ids[t - 1]);
-  } else {
-    a.find_candidates(search, place - 1, before);
-  }
-  a.find_candidates(search, place, best);
-
-  const int stride = stride_of(a.rank), befores = after_anchor ? 1 : K;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const float* factor = projected.row(t);
+__device__ void load_codes(const Select& a, const Key* before, int befores, const T* predecessor, const float* factor,
+                           const Key* best, const T* successor, bool vectors, float* codes) {
+  const int K = a.K, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const bool factors_aligned = reinterpret_cast<std::uintptr_t>(factor) % 16 == 0;
   for (int k = 8 * lane; k < a.rank; k += 256) {
     const auto factors = Eight<float>::load(factor + k, a.rank - k, factors_aligned);
@@ -273,14 +257,37 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
       for (int i = 0; i < kCodes; ++i) {
         const int row = first + kWarps * i;
         if (!from[i]) continue;
-        const auto x = Eight<T>::of(code[i]);
+        auto x = Eight<T>::of(code[i]);
 #pragma unroll
-        for (int j = 0; j < 8; ++j) {
-          codes[row * stride + k + j] = row < K ? __fmul_rn(x.v[j], factors.v[j]) : x.v[j];
-        }
+        for (int j = 0; j < 8; ++j) x.v[j] = row < K ? __fmul_rn(x.v[j], factors.v[j]) : x.v[j];
+        auto* to = reinterpret_cast<float4*>(codes + row * stride_of(a.rank) + k);
+        to[0] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]), to[1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
       }
     }
   }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
+    edges_kernel(Select a, Matrix<const float> projected, const T* predecessor, const T* successor, bool vectors) {
+  extern __shared__ __align__(16) float codes[];  // [2, K, stride]: predecessors times the projected row, successors
+  __shared__ Search search;
+  __shared__ Key before[kMostCandidates], best[kMostCandidates];
+  const auto place = static_cast<int>(blockIdx.x);
+  const int t = a.row_at(place), K = a.K;
+  wait_for_predecessor();
+  let_successor_start();
+  if (t < 0) return;
+  const bool after_anchor = place % a.places == 0;
+  if (after_anchor) {
+    if (threadIdx.x == 0) before[0] = key_of(0, a.ids[t - 1]);
+  } else {
+    a.find_candidates(search, place - 1, before);
+  }
+  a.find_candidates(search, place, best);
+
+  const int stride = stride_of(a.rank), befores = after_anchor ? 1 : K;
+  load_codes(a, before, befores, predecessor, projected.row(t), best, successor, vectors, codes);
   __syncthreads();
   for (int pair = threadIdx.x; pair < befores * K; pair += kThreads) {
     const float *p = codes + pair / K * stride, *c = codes + (K + pair % K) * stride;
