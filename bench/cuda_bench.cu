@@ -359,9 +359,10 @@ void bench_rows(Bench& b, std::int64_t T) {
     const Rows x = b.rows(T, D), r = b.rows(T, D), y = b.rows(T, D), chosen = b.rows(T, 2 * D / 16, 0.1f);
     const std::span<float> w = b.floats(D, 0.1f), base = b.floats(2 * D, 0.5f);
     std::vector<std::int32_t> first_row{0};
-    while (first_row.back() < T) first_row.push_back(static_cast<std::int32_t>(std::min(T, first_row.back() + std::int64_t{16})));
-    const BlockConv conv{
-        base, chosen, {.count = static_cast<std::int32_t>(first_row.size()) - 1, .longest = 16, .first_row = b.ints(first_row)}};
+    const auto rows = static_cast<std::int32_t>(T);
+    while (first_row.back() < rows) first_row.push_back(std::min(rows, first_row.back() + 16));
+    const auto requests = static_cast<std::int32_t>(first_row.size()) - 1;
+    const BlockConv conv{base, chosen, {.count = requests, .longest = 16, .first_row = b.ints(first_row)}};
     if (normed) {
       measure("add_conv_rms_norm", 4, [&] { ops()->add_conv_rms_norm(b.s, x, r, conv, w, 1e-6f, y); });
     } else {
