@@ -91,7 +91,7 @@ struct Packed {
     }
     return e;
   }
-  // In assembler, since the compiler takes an assignment apart where the words come from conditions.
+  // To global memory; in assembler, since the compiler takes an assignment apart where the words come from conditions.
   __device__ void store(T* p) const {
 #pragma unroll
     for (int i = 0; i < 2 * static_cast<int>(sizeof(T)); i += 4) {
@@ -103,7 +103,7 @@ struct Packed {
 };
 
 // Eight neighbouring elements of a row: one or two 16-byte accesses where `aligned` (see vectors_of), else one by one.
-// Elements from `count` on are 0, and not written.
+// Elements from `count` on are 0, and not written. Rows are in global memory.
 template <typename T>
 struct Eight {
   float v[8];
