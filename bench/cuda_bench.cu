@@ -302,27 +302,117 @@ void bench_attention(Bench& b, const char* name, decltype(Ops::attention_window)
             });
 }
 
-void bench_qk_norm_rope(Bench& b, std::int64_t T) {
-  constexpr std::int64_t H = 16, G = 4, E = 256, kRotated = 64;
-  const Rows q_gate = b.rows(T, 2 * H * E), k = b.rows(T, G * E), v = b.rows(T, G * E), q = b.rows(T, H * E);
+struct Rotated {
+  const char* name;
+  std::int64_t H, G;
+  int E;
+  std::int64_t dims;
+  bool gated;
+};
+// The keys of a drafter: what it makes of the target's features.
+constexpr Rotated kRotated[] = {
+    {"4B", 16, 4, 256, 64, true}, {"drafter", 32, 8, 128, 128, false}, {"drafter's keys", 0, 8, 128, 128, false}};
+
+void bench_qk_norm_rope(Bench& b, const Rotated& heads, std::int64_t T) {
+  const auto [name, H, G, E, dims, gated] = heads;
+  const Rows q_gate = b.rows(T, (gated ? 2 : 1) * H * E), k = b.rows(T, G * E), v = b.rows(T, G * E), q = b.rows(T, H * E);
   const Rows pool_k = b.rows(T, G * E), pool_v = b.rows(T, G * E);
-  const std::span<float> norm = b.floats(E, 0.1f), angles = b.floats(T * kRotated / 2, 0.7f);
+  const std::span<float> norm = b.floats(E, 0.1f), angles = b.floats(T * dims / 2, 0.7f);
   std::vector<std::int32_t> row;
   for (std::int64_t t = 0; t < T; ++t) row.push_back(static_cast<std::int32_t>(T - 1 - t));
-  const std::int32_t* kv_row = b.ints(row);
-  b.measure("qk_norm_rope", "T=" + std::to_string(T), 1, 2.0 * T * (2 * H + 4 * G) * E, 0, [&](int) {
-    ops()->qk_norm_rope(b.s, {.q_gate = q_gate,
-                              .k = k,
-                              .v = v,
-                              .q = q,
-                              .kv = {.k = pool_k, .v = pool_v},
-                              .kv_row = kv_row,
-                              .head_dim = E,
-                              .q_norm = norm,
-                              .k_norm = norm,
-                              .eps = 1e-6f,
-                              .cos = angles,
-                              .sin = angles});
+  const QkNormRope call{.q_gate = q_gate,
+                        .gated = gated,
+                        .k = k,
+                        .v = v,
+                        .q = q,
+                        .kv = {.k = pool_k, .v = pool_v},
+                        .kv_row = b.ints(row),
+                        .head_dim = E,
+                        .q_norm = norm,
+                        .k_norm = norm,
+                        .eps = 1e-6f,
+                        .cos = angles,
+                        .sin = angles};
+  b.measure("qk_norm_rope", std::string(name) + " T=" + std::to_string(T), 1, 2.0 * T * (2 * H + 4 * G) * E, 0,
+            [&](int) { ops()->qk_norm_rope(b.s, call); });
+}
+
+// The operations on rows of T tokens, of one size each.
+void bench_rows(Bench& b, std::int64_t T) {
+  constexpr std::int64_t D = 2560, kVocabulary = 248320;
+  const std::string shape = "D=2560 T=" + std::to_string(T);
+  const double row_bytes = 2.0 * T * D;
+  const auto measure = [&](const char* op, double rows, const std::function<void()>& call) {
+    b.measure(op, shape, 1, rows * row_bytes, 0, [&](int) { call(); });
+  };
+  {
+    const Rows x = b.rows(T, D), y = b.rows(T, D);
+    const std::span<float> w = b.floats(D, 0.1f);
+    measure("rms_norm", 2, [&] { ops()->rms_norm(b.s, x, w, 1e-6f, y); });
+  }
+  {
+    const Rows x = b.rows(T, D), r = b.rows(T, D), y = b.rows(T, D);
+    const std::span<float> w = b.floats(D, 0.1f);
+    measure("add_rms_norm", 4, [&] { ops()->add_rms_norm(b.s, x, r, w, 1e-6f, y); });
+  }
+  for (const bool normed : {false, true}) {
+    const Rows x = b.rows(T, D), r = b.rows(T, D), y = b.rows(T, D), chosen = b.rows(T, 2 * D / 16, 0.1f);
+    const std::span<float> w = b.floats(D, 0.1f), base = b.floats(2 * D, 0.5f);
+    std::vector<std::int32_t> first_row{0};
+    const auto rows = static_cast<std::int32_t>(T);
+    while (first_row.back() < rows) first_row.push_back(std::min(rows, first_row.back() + 16));
+    const auto requests = static_cast<std::int32_t>(first_row.size()) - 1;
+    const BlockConv conv{base, chosen, {.count = requests, .longest = 16, .first_row = b.ints(first_row)}};
+    if (normed) {
+      measure("add_conv_rms_norm", 4, [&] { ops()->add_conv_rms_norm(b.s, x, r, conv, w, 1e-6f, y); });
+    } else {
+      measure("block_conv", 2, [&] { ops()->block_conv(b.s, r, conv, y); });
+    }
+  }
+  {
+    const Rows x = b.rows(T, 4096), q_gate = b.rows(T, 8192);
+    b.measure("attention_gate", "16x256 T=" + std::to_string(T), 1, 6.0 * T * 4096, 0,
+              [&](int) { ops()->attention_gate(b.s, x, q_gate, 256, x); });
+  }
+  {
+    const Rows x = b.rows(T, D), wide = b.rows(T, 5 * D);
+    measure("convert", 2, [&] { ops()->convert(b.s, x, wide.slice_cols(D, D)); });
+  }
+  {
+    const Rows x = b.rows(T, D), y = b.rows(T, D, 1e-3f);
+    measure("add", 3, [&] { ops()->add(b.s, x, y); });
+  }
+  {
+    const Weight table{.data = b.rows(kVocabulary, D).data, .out = kVocabulary, .in = D};
+    const Rows y = b.rows(T, D);
+    std::vector<std::int32_t> ids;
+    for (std::int64_t t = 0; t < T; ++t) ids.push_back(static_cast<std::int32_t>(t * 7919 * 31 % kVocabulary));
+    const std::span<const std::int32_t> on_device = b.array(ids);
+    measure("embed", 2, [&] { ops()->embed(b.s, on_device, table, y); });
+  }
+}
+
+// Blocks of up to 16 rows, of which the first is an anchor.
+void bench_select_drafts(Bench& b, std::int64_t T) {
+  constexpr std::int64_t V = 248320, R = 256, K = 16;
+  const std::int64_t longest = std::min<std::int64_t>(T, 16), drafted = T - T / longest;
+  const auto variants = static_cast<int>(std::clamp<std::size_t>(kRotate / static_cast<std::size_t>(4 * V * T) + 1, 2, 64));
+  std::vector<Rows> logits;
+  for (int i = 0; i < variants; ++i) logits.push_back(b.logits(T, V));
+  const Rows projected = b.logits(T, R), predecessor = b.rows(V, R, 0.1f), successor = b.rows(V, R, 0.1f);
+  std::vector<std::int32_t> first_row;
+  for (std::int64_t t = 0; t <= T; t += longest) first_row.push_back(static_cast<std::int32_t>(t));
+  SelectDrafts call{.projected = projected,
+                    .predecessor = {.data = predecessor.data, .out = V, .in = R},
+                    .successor = {.data = successor.data, .out = V, .in = R},
+                    .candidates = K,
+                    .requests = {.count = static_cast<std::int32_t>(T / longest),
+                                 .longest = static_cast<std::int32_t>(longest),
+                                 .first_row = b.ints(first_row)},
+                    .ids = b.array(std::vector<std::int32_t>(static_cast<std::size_t>(T))).data()};
+  b.measure("select_drafts", "V=248320 T=" + std::to_string(T), variants, 4.0 * drafted * (V + K * R), 0, [&](int i) {
+    call.logits = logits[static_cast<std::size_t>(i)];
+    ops()->select_drafts(b.s, call);
   });
 }
 
@@ -412,7 +502,12 @@ void run(std::vector<std::string> only) {
     bench_attention(b, "attention_prefill", ops()->attention_prefill, kTarget, 1, 512, context);
   }
   bench_attention(b, "attention_prefill", ops()->attention_prefill, kTarget, 4, 512, 3584);
-  for (const std::int64_t T : {1, 32, 512}) bench_qk_norm_rope(b, T);
+  for (const std::int64_t T : {1, 32, 512}) {
+    for (const Rotated& heads : kRotated) bench_qk_norm_rope(b, heads, T);
+    bench_rows(b, T);
+  }
+  for (const std::int64_t T : {2, 32, 512}) bench_select_drafts(b, T);
+  bench_sample(b, "greedy", {}, 512);
   for (const std::int64_t T : {1, 512}) bench_rotary(b, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);
   for (const std::int64_t T : {512, 4096}) bench_gdn_prefill(b, T, 512);

@@ -10,6 +10,7 @@ small="$small:SelectTest.ComputesByHand/cuda*:SelectTest.SettlesTies*/cuda*:Look
 larger="$small:Linear.ProjectTakes*/cuda*:Linear.ProjectSwigluMatches*/cuda*:Linear.EveryStride*/cuda*:AttentionTest.QueryHeads*/cuda*"
 larger="$larger:Gdn.LaterTokens*/cuda*:SampleTest.KeepsByHand/cuda*"
 larger="$larger:AttentionTest.AlignmentDoesNotMatter/cuda_bf16"
+for rows in Norm BlockConvTest AttentionGateTest Rope Embed; do larger="$larger:$rows.Aligned*/cuda_bf16"; done
 command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not on the path"; exit 77; }
 check() {
   echo "== $1"

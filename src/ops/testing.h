@@ -42,6 +42,13 @@ inline Matrix gather(const Matrix& x, std::span<const std::int64_t> rows) {
     for (std::int64_t c = 0; c < y.cols(); ++c) y.set(r, c, x.get(rows[r], c));
   return y;
 }
+// x in rows that begin at multiples of 16 bytes, which kernels may read as vectors.
+inline Matrix aligned(const Matrix& x) {
+  Matrix y(x.format(), x.rows(), x.cols(), 8 + (8 - x.cols() % 8) % 8);
+  for (std::int64_t r = 0; r < y.rows(); ++r)
+    for (std::int64_t c = 0; c < y.cols(); ++c) y.set(r, c, x.get(r, c));
+  return y;
+}
 // The listed rows of a dense [T, cols] array.
 inline std::vector<float> gather(std::span<const float> x, std::int64_t cols,
                                  std::span<const std::int64_t> rows) {

@@ -500,6 +500,19 @@ TEST_P(AttentionGateTest, MatchesReference) {
       }
 }
 
+TEST_P(AttentionGateTest, AlignedRowsGiveTheSameBits) {
+  for (int E : {8, 72, 256})
+    for (std::int64_t T : {1, 3, 40}) {
+      const Matrix x = random_matrix(random, format(), T, 3 * E),
+                   q_gate = random_matrix(random, format(), T, 6 * E, 3);
+      Matrix y(format(), T, 3 * E), vectors = aligned(y);
+      ops().attention_gate(stream(), x, q_gate, E, y);
+      ops().attention_gate(stream(), aligned(x), aligned(q_gate), E, vectors);
+      EXPECT_TRUE(same_bits(vectors, y)) << T << " rows, heads of " << E;
+      EXPECT_TRUE(vectors.padding_untouched());
+    }
+}
+
 TEST_P(AttentionGateTest, ByHand) {
   Matrix y(format(), 1, 4);
   ops().attention_gate(stream(), matrix(format(), 1, 4, {1, 2, 3, 4}),

@@ -116,6 +116,28 @@ TEST_P(BlockConvTest, AddedAndNormedAsInTwoSteps) {
   }
 }
 
+TEST_P(BlockConvTest, AlignedRowsGiveTheSameBits) {
+  struct Channels {
+    std::int64_t all, groups;
+  };
+  for (const std::int64_t W : {1, 2, 3})
+    for (const auto& [D, groups] : {Channels{8, 1}, {96, 6}, {96, 24}, {264, 33}, {2560, 160}, {4112, 257}}) {
+      const Operands a(random, format(), {1, 5, 0, 16}, 2, W, D, groups);
+      const Matrix vectors = aligned(a.x);
+      const std::vector<float> w = normals(random, D);
+      Matrix y(format(), a.x.rows(), D), y_vectors = aligned(y);
+      ops().block_conv(stream(), a.x, a.conv(), y);
+      ops().block_conv(stream(), vectors, a.conv(), y_vectors);
+      EXPECT_TRUE(same_bits(used_rows(y_vectors, a), used_rows(y, a))) << W << " taps of " << D;
+      Matrix x = random_matrix(random, format(), a.x.rows(), D), x_vectors = aligned(x);
+      ops().add_conv_rms_norm(stream(), x, a.x, a.conv(), w, 1e-6f, y);
+      ops().add_conv_rms_norm(stream(), x_vectors, vectors, a.conv(), w, 1e-6f, y_vectors);
+      EXPECT_TRUE(same_bits(used_rows(x_vectors, a), used_rows(x, a))) << W << " taps of " << D;
+      EXPECT_TRUE(same_bits(used_rows(y_vectors, a), used_rows(y, a))) << W << " taps of " << D;
+      EXPECT_TRUE(x_vectors.padding_untouched() && y_vectors.padding_untouched());
+    }
+}
+
 TEST_P(BlockConvTest, RejectsShapesThatDoNotFit) {
   Operands a(random, format(), {2}, 0, 2, 8, 4);
   Matrix y(format(), 2, 8), narrow(format(), 2, 7);

@@ -75,11 +75,67 @@ struct Matrix {
 template <typename T>
 Matrix<T> matrix(const Rows& x) { return {static_cast<T*>(x.data), x.stride}; }
 
+// Eight neighbouring elements as they stand in memory, at an address that is aligned to 16 bytes.
+template <typename T>
+struct Packed {
+  unsigned word[2 * sizeof(T)];
+
+  // Zeros where they are not `present`: without a branch, so that several loads are on their way at once.
+  __device__ static Packed load(const T* p, bool present) {
+    Packed e;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(T) / 2); ++i) {
+      uint4 four = make_uint4(0, 0, 0, 0);
+      if (present) four = reinterpret_cast<const uint4*>(p)[i];
+      e.word[4 * i] = four.x, e.word[4 * i + 1] = four.y, e.word[4 * i + 2] = four.z, e.word[4 * i + 3] = four.w;
+    }
+    return e;
+  }
+  // To global memory; in assembler, since the compiler takes an assignment apart where the words come from conditions.
+  __device__ void store(T* p) const {
+#pragma unroll
+    for (int i = 0; i < 2 * static_cast<int>(sizeof(T)); i += 4) {
+      asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p) + 4 * i), "r"(word[i]),
+                   "r"(word[i + 1]), "r"(word[i + 2]), "r"(word[i + 3])
+                   : "memory");
+    }
+  }
+};
+
 // Eight neighbouring elements of a row: one or two 16-byte accesses where `aligned` (see vectors_of), else one by one.
-// Elements from `count` on are 0, and not written.
+// Elements from `count` on are 0, and not written. Rows are in global memory.
 template <typename T>
 struct Eight {
   float v[8];
+
+  __device__ static Eight of(const Packed<T>& packed) {
+    Eight e;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if constexpr (sizeof(T) == 2) {
+        const unsigned pair = packed.word[i / 2];
+        e.v[i] = __uint_as_float(i % 2 ? pair & 0xffff0000u : pair << 16);
+      } else {
+        e.v[i] = __uint_as_float(packed.word[i]);
+      }
+    }
+    return e;
+  }
+  // Rounded, two at a time: one instruction for a pair.
+  __device__ Packed<T> packed() const {
+    Packed<T> e;
+#pragma unroll
+    for (int i = 0; i < 8; i += sizeof(T) == 2 ? 2 : 1) {
+      if constexpr (sizeof(T) == 2) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(v[i], v[i + 1]);
+        e.word[i / 2] = reinterpret_cast<const unsigned&>(pair);
+      } else {
+        e.word[i] = __float_as_uint(v[i]);
+      }
+    }
+    return e;
+  }
+  __device__ Eight rounded() const { return of(packed()); }
 
   __device__ static Eight load(const T* p, std::int64_t count, bool aligned) {
     Eight e;
@@ -99,13 +155,7 @@ struct Eight {
   }
   __device__ void store(T* p, std::int64_t count, bool aligned) const {
     if (aligned && count >= 8) {
-      alignas(16) T raw[8];
-#pragma unroll
-      for (int i = 0; i < 8; ++i) raw[i] = from_f32<T>(v[i]);
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(sizeof(raw) / 16); ++i) {
-        reinterpret_cast<uint4*>(p)[i] = reinterpret_cast<const uint4*>(raw)[i];
-      }
+      packed().store(p);
     } else {
 #pragma unroll
       for (int i = 0; i < 8; ++i) {

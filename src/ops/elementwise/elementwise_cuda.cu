@@ -1,5 +1,8 @@
-// add, convert, swiglu, gelu: one thread an element.
+// add, convert, swiglu: eight neighbouring elements a thread, all operands on their way before the first is looked at;
+// gelu: one thread an element.
 // Bytes: each operand once; the wall is memory.
+#include <string>
+
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/launch.h"
@@ -9,6 +12,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr std::int64_t kFewItems = 32768, kMostItems = std::int64_t{1} << 31;
 
 // element(row, column) for every element of a [rows, cols] matrix.
 template <typename Element>
@@ -28,11 +32,51 @@ void for_elements(Stream& s, const Rows& x, const char* op, Element element) {
   launch(s, op, {.blocks = grid, .threads = kThreads}, elementwise_kernel<Element>, x.rows, x.cols, element);
 }
 
+// body(row, column, count) for every eight of a [rows, cols] matrix, of which `count` at most are inside; a row has
+// `eights` of them.
+template <typename Body>
+__global__ void __launch_bounds__(kThreads) eights_kernel(unsigned items, unsigned eights, std::int64_t cols, Body body) {
+  const unsigned item = blockIdx.x * blockDim.x + threadIdx.x, row = item / eights;
+  const std::int64_t column = 8 * static_cast<std::int64_t>(item - row * eights);
+  wait_for_predecessor();
+  let_successor_start();
+  if (item < items) body(row, column, cols - column);
+}
+
+template <typename Body>
+void for_eights(Stream& s, const Rows& x, const char* op, Body body) {
+  if (x.rows == 0 || x.cols == 0) return;
+  const std::int64_t eights = (x.cols + 7) / 8, items = x.rows * eights;
+  if (items > kMostItems) {
+    throw Error(ErrorCode::unsupported, std::string(op) + ": " + std::to_string(x.rows) + " rows of " +
+                                            std::to_string(x.cols) + " columns; at most 2^34 elements on CUDA");
+  }
+  const unsigned threads = items < kFewItems ? kThreads / 4 : kThreads;  // few: on as many multiprocessors as can be
+  launch(s, op, {.blocks = blocks(items, threads), .threads = threads}, eights_kernel<Body>,
+         static_cast<unsigned>(items), static_cast<unsigned>(eights), x.cols, body);
+}
+
+// Two operands of eights: vectors where aligned, the second on its way before the first is looked at.
+template <typename T>
+__device__ void load_both(const T* a, const T* b, std::int64_t count, bool aligned, Eight<T>& x, Eight<T>& y) {
+  if (aligned && count >= 8) {
+    const auto first = Packed<T>::load(a, true), second = Packed<T>::load(b, true);
+    x = Eight<T>::of(first), y = Eight<T>::of(second);
+  } else {
+    x = Eight<T>::load(a, count, false), y = Eight<T>::load(b, count, false);
+  }
+}
+
 template <typename T>
 struct Add {
   Matrix<T> x, y;
-  __device__ void operator()(std::int64_t i, std::int64_t j) const {
-    x.row(i)[j] = from_f32<T>(__fadd_rn(to_f32(x.row(i)[j]), to_f32(y.row(i)[j])));
+  bool aligned;
+  __device__ void operator()(unsigned i, std::int64_t j, std::int64_t count) const {
+    Eight<T> a, b;
+    load_both(x.row(i) + j, y.row(i) + j, count, aligned, a, b);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) a.v[k] = __fadd_rn(a.v[k], b.v[k]);
+    a.store(x.row(i) + j, count, aligned);
   }
 };
 
@@ -40,8 +84,29 @@ template <typename T, typename U>
 struct Convert {
   Matrix<T> x;
   Matrix<U> y;
-  __device__ void operator()(std::int64_t i, std::int64_t j) const {
-    y.row(i)[j] = from_f32<U>(to_f32(x.row(i)[j]));
+  bool aligned;
+  __device__ void operator()(unsigned i, std::int64_t j, std::int64_t count) const {
+    const auto a = Eight<T>::load(x.row(i) + j, count, aligned);
+    Eight<U> b;
+#pragma unroll
+    for (int k = 0; k < 8; ++k) b.v[k] = a.v[k];
+    b.store(y.row(i) + j, count, aligned);
+  }
+};
+
+template <typename T>
+struct Swiglu {
+  Matrix<T> gate, up, y;
+  bool aligned;
+  __device__ void operator()(unsigned i, std::int64_t j, std::int64_t count) const {
+    Eight<T> a, b;
+    load_both(gate.row(i) + j, up.row(i) + j, count, aligned, a, b);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) a.v[k] = silu(a.v[k]);
+    a = a.rounded();
+#pragma unroll
+    for (int k = 0; k < 8; ++k) a.v[k] = __fmul_rn(a.v[k], b.v[k]);
+    a.store(y.row(i) + j, count, aligned);
   }
 };
 
@@ -66,30 +131,13 @@ struct GeluErf {
   }
 };
 
-// Eight columns a thread, for it runs in every layer of a decode step.
-template <typename T>
-__global__ void swiglu_kernel(Matrix<T> gate, Matrix<T> up, Matrix<T> y, std::int64_t rows, std::int64_t cols,
-                              bool aligned) {
-  wait_for_predecessor();
-  let_successor_start();
-  const std::int64_t j = 8 * (std::int64_t{blockIdx.x} * blockDim.x + threadIdx.x);
-  if (j >= cols) return;
-  for (std::int64_t i = blockIdx.y; i < rows; i += gridDim.y) {
-    Eight<T> a = Eight<T>::load(gate.row(i) + j, cols - j, aligned);
-    const Eight<T> b = Eight<T>::load(up.row(i) + j, cols - j, aligned);
-#pragma unroll
-    for (int k = 0; k < 8; ++k) a.v[k] = swiglu_of<T>(a.v[k], b.v[k]);
-    a.store(y.row(i) + j, cols - j, aligned);
-  }
-}
-
 }  // namespace
 
 void add(Stream& s, Rows x, Rows y) {
   check_add(x, y);
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
-    for_elements(s, x, "add", Add<T>{matrix<T>(x), matrix<T>(y)});
+    for_eights(s, x, "add", Add<T>{matrix<T>(x), matrix<T>(y), vectors_of(x) && vectors_of(y)});
   });
 }
 
@@ -99,22 +147,17 @@ void convert(Stream& s, Rows x, Rows y) {
     with_type(y.format, [&](auto u) {
       using T = decltype(t);
       using U = decltype(u);
-      for_elements(s, x, "convert", Convert<T, U>{matrix<T>(x), matrix<U>(y)});
+      for_eights(s, x, "convert", Convert<T, U>{matrix<T>(x), matrix<U>(y), vectors_of(x) && vectors_of(y)});
     });
   });
 }
 
 void swiglu(Stream& s, Rows gate, Rows up, Rows y) {
   check_swiglu(gate, up, y);
-  if (y.rows == 0 || y.cols == 0) return;
-  constexpr unsigned kSwigluThreads = 64;
-  constexpr std::int64_t kMostRows = 8192;  // of the grid
-  const dim3 grid(blocks(y.cols, 8 * kSwigluThreads), static_cast<unsigned>(y.rows < kMostRows ? y.rows : kMostRows));
   const bool aligned = vectors_of(gate) && vectors_of(up) && vectors_of(y);
   with_type(y.format, [&](auto t) {
     using T = decltype(t);
-    launch(s, "swiglu", {.blocks = grid, .threads = kSwigluThreads}, swiglu_kernel<T>, matrix<T>(gate), matrix<T>(up),
-           matrix<T>(y), y.rows, y.cols, aligned);
+    for_eights(s, y, "swiglu", Swiglu<T>{matrix<T>(gate), matrix<T>(up), matrix<T>(y), aligned});
   });
 }
 

@@ -92,6 +92,26 @@ TEST_P(Elementwise, SwigluMatchesReference) {
     }
 }
 
+TEST_P(Elementwise, AlignedRowsGiveTheSameBits) {
+  for (std::int64_t T : {1, 3, 130})
+    for (std::int64_t width : {8, 12, 96, 257, 2560}) {
+      const Matrix x = random_matrix(random, format(), T, width, 3),
+                   y = random_matrix(random, format(), T, width);
+      Matrix sum = x, sum_vectors = aligned(x), gated(format(), T, width), gated_vectors = aligned(gated);
+      ops().add(stream(), sum, y), ops().add(stream(), sum_vectors, aligned(y));
+      EXPECT_TRUE(same_bits(sum_vectors, sum)) << T << " x " << width;
+      ops().swiglu(stream(), x, y, gated), ops().swiglu(stream(), aligned(x), aligned(y), gated_vectors);
+      EXPECT_TRUE(same_bits(gated_vectors, gated)) << T << " x " << width;
+      EXPECT_TRUE(sum_vectors.padding_untouched() && gated_vectors.padding_untouched());
+      for (Format to : {Format::f32, Format::bf16}) {
+        Matrix converted(to, T, width), converted_vectors = aligned(converted);
+        ops().convert(stream(), x, converted), ops().convert(stream(), aligned(x), converted_vectors);
+        EXPECT_TRUE(same_bits(converted_vectors, converted)) << T << " x " << width;
+        EXPECT_TRUE(converted_vectors.padding_untouched());
+      }
+    }
+}
+
 TEST_P(Elementwise, GeluMatchesReference) {
   for (Gelu kind : {Gelu::tanh, Gelu::erf})
     for (std::int64_t T : kRowCounts)

@@ -27,6 +27,25 @@ TEST_P(Embed, CopiesRowsRounded) {
     }
 }
 
+TEST_P(Embed, AlignedRowsGiveTheSameBits) {
+  const std::vector<std::int32_t> ids = {3, 0, 3};
+  for (std::int64_t width : {8, 264, 2560, 4104}) {
+    for (Format table_format : {Format::f32, Format::bf16}) {
+      const Matrix table = random_matrix(random, table_format, 4, width, 1, 0);
+      Matrix y(format(), 3, width), vectors = aligned(y);
+      ops().embed(stream(), ids, table.weight(), y), ops().embed(stream(), ids, table.weight(), vectors);
+      EXPECT_TRUE(same_bits(vectors, y)) << width;
+      EXPECT_TRUE(vectors.padding_untouched());
+    }
+    const Matrix from = random_matrix(random, format(), 2, width);
+    Matrix x = random_matrix(random, format(), 4, width), vectors = aligned(x);
+    const std::vector<std::int32_t> rows = {2, 0};
+    ops().scatter_rows(stream(), from, rows, x), ops().scatter_rows(stream(), aligned(from), rows, vectors);
+    EXPECT_TRUE(same_bits(vectors, x)) << width;
+    EXPECT_TRUE(vectors.padding_untouched());
+  }
+}
+
 TEST_P(Embed, ScattersRows) {
   for (std::int64_t width : {1, 7, 33})
     for (std::int64_t n : {0, 1, 5, 64}) {

@@ -1,7 +1,9 @@
-// rms_norm, add_rms_norm, gated_rms_norm, layer_norm: one block a row (a head, for the gated one).
+// rms_norm, add_rms_norm, gated_rms_norm, layer_norm: one block a row (a warp a head, for the gated one).
 // Bytes: each operand once; the wall is memory for many rows, the chain of latencies for few.
-// Plan: a row stands in the registers of its block, eight columns a thread, weights loaded before the kernel before ends.
-// Sums: a thread adds its elements in order, then the fixed tree of block_sum, whatever the number of rows.
+// Plan: a row stands in the registers of its block, eight columns a thread, weights loaded before the kernel before ends;
+// a block has as many warps as the row needs, so that all of 512 rows are there at once. What a thread reads is on its
+// way before it looks at any of it, and elements are rounded in pairs.
+// Sums: a thread adds its elements in order, then a fixed tree (RowOf::sum), whatever the number of rows.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/launch.h"
@@ -11,44 +13,41 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = kRowThreads;
-
 // kAdd: x = round(x + r) first.
-template <typename T, int kEights, bool kAdd>
-__global__ void __launch_bounds__(kThreads) rms_norm_kernel(Matrix<T> x, Matrix<T> r, const float* w, float eps,
-                                                            std::int64_t cols, Matrix<T> y, bool aligned) {
-  RowOf<float, kEights> weight;
-  weight.load(w, cols, reinterpret_cast<std::uintptr_t>(w) % 16 == 0);
+template <typename T, typename Shape, bool kAdd>
+__global__ void __launch_bounds__(kRowThreads) rms_norm_kernel(Matrix<T> x, Matrix<T> r, const float* w, float eps,
+                                                               int cols, Matrix<T> y, bool aligned) {
+  RowOf<float, Shape> weight;
+  weight.load(w, cols, aligned);
   wait_for_predecessor();
   let_successor_start();
   T* at = x.row(blockIdx.x);
-  RowOf<T, kEights> row;
+  RowOf<T, Shape> row;
   row.load(at, cols, aligned);
   if constexpr (kAdd) {
-    RowOf<T, kEights> more;
+    RowOf<T, Shape> more;
     more.load(r.row(blockIdx.x), cols, aligned);
-    row.each([&](float value, int k, int i) { return round_to<T>(__fadd_rn(value, more.part[k].v[i])); });
+    row.each([&](float value, int k, int i) { return __fadd_rn(value, more.part[k].v[i]); });
+    row.round();
     row.store(at, aligned);
   }
   rms_normalise(row, weight, eps);
   row.store(y.row(blockIdx.x), aligned);
 }
 
-template <typename T, int kEights>
-__global__ void __launch_bounds__(kThreads) layer_norm_kernel(Matrix<T> x, const float* w, const float* b, float eps,
-                                                              std::int64_t cols, Matrix<T> y, bool aligned) {
+template <typename T, typename Shape>
+__global__ void __launch_bounds__(kRowThreads) layer_norm_kernel(Matrix<T> x, const float* w, const float* b, float eps,
+                                                                 int cols, Matrix<T> y, bool aligned) {
   wait_for_predecessor();
   let_successor_start();
-  RowOf<T, kEights> row;
+  RowOf<T, Shape> row;
   row.load(x.row(blockIdx.x), cols, aligned);
-  const float mean = __fdiv_rn(row.sum([](float v) { return v; }), static_cast<float>(cols));
-  const float scale = inverse_root(row.sum([=](float v) {
-    const float d = __fsub_rn(v, mean);
-    return __fmul_rn(d, d);
-  }), cols, eps);
-  row.each([&](float value, int k, int i) {
-    const std::int64_t j = row.column(k) + i;
-    return __fmaf_rn(__fmul_rn(__fsub_rn(value, mean), scale), w[j], b[j]);
+  const float mean = __fdiv_rn(row.template sum<0>([](float v) { return v; }), static_cast<float>(cols));
+  row.each([&](float value, int k, int i) { return row.column(k) + i < cols ? __fsub_rn(value, mean) : 0.0f; });
+  const float scale = inverse_root(row.template sum<1>([](float d) { return __fmul_rn(d, d); }), cols, eps);
+  row.each([&](float d, int k, int i) {
+    const int j = row.column(k) + i;
+    return j < cols ? __fmaf_rn(__fmul_rn(d, scale), w[j], b[j]) : 0.0f;
   });
   row.store(y.row(blockIdx.x), aligned);
 }
@@ -83,12 +82,12 @@ __global__ void gated_rms_norm_kernel(Matrix<T> x, Matrix<T> z, const float* w, 
 void rms_norm(Stream& s, Rows x, std::span<const float> w, float eps, Rows y) {
   check_rms_norm(x, w, y);
   if (x.rows == 0) return;
-  const bool aligned = vectors_of(x) && vectors_of(y);
+  const bool aligned = vectors_of(x) && vectors_of(y) && aligned_to_vectors(w);
   with_type(x.format, [&](auto t) {
-    with_eights(x.cols, [&](auto eights) {
+    with_row_shape(x.cols, aligned, [&](auto shape, unsigned threads) {
       using T = decltype(t);
-      launch(s, "rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, rms_norm_kernel<T, eights(), false>,
-             matrix<T>(x), matrix<T>(x), w.data(), eps, x.cols, matrix<T>(y), aligned);
+      launch(s, "rms_norm", {.blocks = blocks(x.rows, 1), .threads = threads}, rms_norm_kernel<T, decltype(shape), false>,
+             matrix<T>(x), matrix<T>(x), w.data(), eps, static_cast<int>(x.cols), matrix<T>(y), aligned);
     });
   });
 }
@@ -96,12 +95,13 @@ void rms_norm(Stream& s, Rows x, std::span<const float> w, float eps, Rows y) {
 void add_rms_norm(Stream& s, Rows x, Rows r, std::span<const float> w, float eps, Rows y) {
   check_add_rms_norm(x, r, w, y);
   if (x.rows == 0) return;
-  const bool aligned = vectors_of(x) && vectors_of(r) && vectors_of(y);
+  const bool aligned = vectors_of(x) && vectors_of(r) && vectors_of(y) && aligned_to_vectors(w);
   with_type(x.format, [&](auto t) {
-    with_eights(x.cols, [&](auto eights) {
+    with_row_shape(x.cols, aligned, [&](auto shape, unsigned threads) {
       using T = decltype(t);
-      launch(s, "add_rms_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, rms_norm_kernel<T, eights(), true>,
-             matrix<T>(x), matrix<T>(r), w.data(), eps, x.cols, matrix<T>(y), aligned);
+      launch(s, "add_rms_norm", {.blocks = blocks(x.rows, 1), .threads = threads},
+             rms_norm_kernel<T, decltype(shape), true>, matrix<T>(x), matrix<T>(r), w.data(), eps,
+             static_cast<int>(x.cols), matrix<T>(y), aligned);
     });
   });
 }
@@ -123,10 +123,10 @@ void layer_norm(Stream& s, Rows x, std::span<const float> w, std::span<const flo
   if (x.rows == 0) return;
   const bool aligned = vectors_of(x) && vectors_of(y);
   with_type(x.format, [&](auto t) {
-    with_eights(x.cols, [&](auto eights) {
+    with_row_shape(x.cols, aligned, [&](auto shape, unsigned threads) {
       using T = decltype(t);
-      launch(s, "layer_norm", {.blocks = blocks(x.rows, 1), .threads = kThreads}, layer_norm_kernel<T, eights()>,
-             matrix<T>(x), w.data(), b.data(), eps, x.cols, matrix<T>(y), aligned);
+      launch(s, "layer_norm", {.blocks = blocks(x.rows, 1), .threads = threads}, layer_norm_kernel<T, decltype(shape)>,
+             matrix<T>(x), w.data(), b.data(), eps, static_cast<int>(x.cols), matrix<T>(y), aligned);
     });
   });
 }

@@ -84,6 +84,33 @@ TEST_P(Norm, AddRmsIsAddThenRms) {
   EXPECT_TRUE(same_bits(y, expected));
 }
 
+// Of one thread, of a warp, of some warps, of all that a block has, and more.
+TEST_P(Norm, AlignedRowsGiveTheSameBits) {
+  for (std::int64_t D : {8, 12, 72, 256, 264, 1000, 2560, 4096, 4104}) {
+    constexpr std::int64_t T = 3;
+    const Matrix x = random_matrix(random, format(), T, D), r = random_matrix(random, format(), T, D);
+    const std::vector<float> w = normals(random, D, 0.3f), b = normals(random, D);
+    const auto same = [&](const std::function<void(Matrix&, const Matrix&, Matrix&)>& run) {
+      Matrix plain = x, vectors = aligned(x), y(format(), T, D), y_vectors = aligned(y);
+      run(plain, r, y), run(vectors, aligned(r), y_vectors);
+      EXPECT_TRUE(y.padding_untouched() && y_vectors.padding_untouched() && vectors.padding_untouched());
+      return same_bits(vectors, plain) && same_bits(y_vectors, y);
+    };
+    EXPECT_TRUE(same([&](Matrix& a, const Matrix&, Matrix& y) { ops().rms_norm(stream(), a, w, kEps, y); }))
+        << D;
+    EXPECT_TRUE(same([&](Matrix& a, const Matrix& c, Matrix& y) {
+      ops().add_rms_norm(stream(), a, c, w, kEps, y);
+    })) << D;
+    EXPECT_TRUE(same([&](Matrix& a, const Matrix&, Matrix& y) {
+      ops().layer_norm(stream(), a, w, b, kEps, y);
+    })) << D;
+    Matrix y(format(), T, D), expected(format(), T, D);
+    ops().rms_norm(stream(), aligned(x), w, kEps, y);
+    reference::rms_norm(stream(), x, w, kEps, expected);
+    EXPECT_TRUE(matches(y, expected, {.a = format(), .length = D})) << D;
+  }
+}
+
 TEST_P(Norm, GatedMatchesReference) {
   for (std::int64_t E : kWidths)
     for (std::int64_t heads : {1, 2, 3})

@@ -4,10 +4,15 @@
 //
 // Bytes: every operand once; the wall is memory, at few rows the launch.
 //
-// Plan: rotary: a thread a value. qk_norm_rope: a warp a head of q, k or v, norm and rotation in one pass.
-// vision_rope: a thread a pair.
+// Plan: rotary: a thread a value. qk_norm_rope: a block for the queries of a row and one for its keys and values; a warp
+// (of heads up to 128 half a one) has two heads at a time, eight neighbouring elements a lane, all on their way before
+// the first is looked at; the lane with the other of a pair is asked by shuffles. Heads, norms or rotations that are not
+// made of aligned eights: a warp a head, element by element. vision_rope: a thread a pair.
 //
 // Precision: angles in double, rounded to f32 and then to A; norms in f32, n and the products of the rotation rounded.
+// Sums of squares: a lane adds eights 256 apart in order, then warp_sum; the same bits whichever kernel has the head.
+#include <algorithm>
+
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
 #include "ops/cuda/launch.h"
@@ -17,6 +22,7 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kHeadsPerBlock = 4, kThreads = 256;
+constexpr int kEach = 2;  // heads of a warp, or of half a one, at a time
 
 struct Angles {
   const std::int32_t* position;
@@ -50,6 +56,11 @@ struct NormRope {
   float eps;
 };
 
+// 1 / sqrt(sum / n + eps)
+__device__ float inverse_root(float sum, int n, float eps) {
+  return __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum, static_cast<float>(n)), eps)));
+}
+
 template <typename T>
 __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
   const std::int64_t per_row = a.heads + 2 * a.kv_heads;  // heads of q, then k, then v
@@ -73,9 +84,10 @@ __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
   const float* w = is_query ? a.q_norm : a.k_norm;
 
   float squares = 0;
-  for (std::int64_t j = lane; j < a.head_dim; j += 32) squares = __fmaf_rn(to_f32(x[j]), to_f32(x[j]), squares);
-  const float mean = __fdiv_rn(warp_sum(squares), static_cast<float>(a.head_dim));
-  const float scale = __fdiv_rn(1.0f, __fsqrt_rn(__fadd_rn(mean, a.eps)));
+  for (std::int64_t j = 8 * lane; j < a.head_dim; j += 256) {
+    for (std::int64_t i = j; i < min(j + 8, a.head_dim); ++i) squares = __fmaf_rn(to_f32(x[i]), to_f32(x[i]), squares);
+  }
+  const float scale = inverse_root(warp_sum(squares), static_cast<int>(a.head_dim), a.eps);
   const auto normed = [&](std::int64_t j) {
     return round_to<T>(__fmul_rn(__fmul_rn(to_f32(x[j]), scale), __fadd_rn(1.0f, w[j])));
   };
@@ -86,6 +98,93 @@ __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
     y[a.half + j] = from_f32<T>(__fadd_rn(round_to<T>(__fmul_rn(v, c)), round_to<T>(__fmul_rn(u, s))));
   }
   for (std::int64_t j = 2 * a.half + lane; j < a.head_dim; j += 32) y[j] = from_f32<T>(normed(j));
+}
+
+// Of a head that kLanes lanes have, eight elements each: normed, with weights that are offset already, and turned, with
+// sines that have the sign of their element. Lanes below `across` have the first of pairs, as many after them the second.
+template <typename T, int kLanes>
+__device__ Packed<T> norm_rope(const Packed<T>& x, const Eight<float>& weight, const Eight<float>& cos,
+                               const Eight<float>& sin, int E, float eps, int lane, int across) {
+  auto y = Eight<T>::of(x);
+  float squares = 0;
+#pragma unroll
+  for (int k = 0; k < 8; ++k) squares = __fmaf_rn(y.v[k], y.v[k], squares);
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) {
+    squares = __fadd_rn(squares, __shfl_xor_sync(~0u, squares, offset));
+  }
+  const float scale = inverse_root(squares, E, eps);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) y.v[k] = __fmul_rn(__fmul_rn(y.v[k], scale), weight.v[k]);
+  const Packed<T> normed = y.packed();
+  y = Eight<T>::of(normed);
+
+  Packed<T> out;
+  constexpr int kWords = sizeof(out) / 4;
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) {
+    out.word[k] = __shfl_sync(~0u, normed.word[k], lane < across ? lane + across : lane - across, kLanes);
+  }
+  auto other = Eight<T>::of(out);
+#pragma unroll
+  for (int k = 0; k < 8; ++k) y.v[k] = __fmul_rn(y.v[k], cos.v[k]), other.v[k] = __fmul_rn(other.v[k], sin.v[k]);
+  y = y.rounded(), other = other.rounded();
+#pragma unroll
+  for (int k = 0; k < 8; ++k) y.v[k] = __fadd_rn(y.v[k], other.v[k]);
+  out = y.packed();
+#pragma unroll
+  for (int k = 0; k < kWords; ++k) out.word[k] = lane < 2 * across ? out.word[k] : normed.word[k];
+  return out;
+}
+
+// The same for heads of up to 8 kLanes elements, all of it aligned eights. A block has a row, blockIdx.x, and of it the
+// queries, or, where blockIdx.y + first_part is 1, keys and values; heads go around its units of kLanes lanes.
+template <typename T, int kLanes>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
+    qk_norm_rope_rows_kernel(const NormRope<T> a, int first_part) {
+  constexpr int kPerWarp = 32 / kLanes;
+  const bool is_query = blockIdx.y + first_part == 0;
+  const int t = blockIdx.x, E = static_cast<int>(a.head_dim), half = static_cast<int>(a.half);
+  const int units = static_cast<int>(blockDim.x) / kLanes, unit = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = threadIdx.x % kLanes, c = 8 * lane;
+  const int keys = static_cast<int>(a.kv_heads), heads = is_query ? static_cast<int>(a.heads) : 2 * keys;
+  const bool inside = c < E, first = c < half, rotated = c < 2 * half;
+  auto weight = Eight<float>::of(Packed<float>::load((is_query ? a.q_norm : a.k_norm) + c, inside));
+  wait_for_predecessor();
+  let_successor_start();
+  const std::int64_t angles = std::int64_t{t} * half + (first ? c : c - half);
+  const auto cos = Eight<float>::of(Packed<float>::load(a.cos + angles, rotated));
+  auto sin = Eight<float>::of(Packed<float>::load(a.sin + angles, rotated));
+  const int kept = is_query ? t : a.kv_row[t];  // looked at only to store, so that nothing waits for it
+
+  // Whole warps go on or stop, for their lanes ask each other.
+  for (int begin = unit - unit % kPerWarp; begin < heads; begin += kEach * units) {
+    const int own = begin + unit % kPerWarp;
+    Packed<T> x[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int h = own + i * units;
+      const bool is_value = !is_query && h >= keys;
+      const Matrix<T>& from = is_query ? a.q_gate : is_value ? a.v : a.k;
+      const int column = is_query ? h * static_cast<int>(a.query) : (is_value ? h - keys : h) * E;
+      x[i] = Packed<T>::load(from.row(t) + column + c, inside && h < heads);
+    }
+    if (begin < units) {  // once: here, so that the loads of heads are on their way
+#pragma unroll
+      for (int k = 0; k < 8; ++k) weight.v[k] = __fadd_rn(1.0f, weight.v[k]), sin.v[k] = first ? -sin.v[k] : sin.v[k];
+    }
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (begin + i * units >= heads) break;
+      const int h = own + i * units;
+      const bool is_value = !is_query && h >= keys;
+      Packed<T> y = norm_rope<T, kLanes>(x[i], weight, cos, sin, E, a.eps, lane, half / 8);
+#pragma unroll
+      for (int k = 0; k < static_cast<int>(sizeof(y) / 4); ++k) y.word[k] = is_value ? x[i].word[k] : y.word[k];
+      const Matrix<T>& to = is_query ? a.q : is_value ? a.to_v : a.to_k;
+      if (inside && h < heads && kept >= 0) y.store(to.row(kept) + (is_value ? h - keys : h) * E + c);
+    }
+  }
 }
 
 template <typename T>
@@ -100,6 +199,16 @@ __global__ void vision_rope_kernel(Matrix<T> qkv, const float* cos, const float*
   const float a = to_f32(x[j]), b = to_f32(x[half + j]), c = cos[row * half + j], s = sin[row * half + j];
   x[j] = from_f32<T>(__fsub_rn(__fmul_rn(a, c), __fmul_rn(b, s)));
   x[half + j] = from_f32<T>(__fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
+}
+
+// Whether heads, their norms and their angles are aligned eights, and a warp has all of a head.
+bool in_eights(const QkNormRope& a, std::int64_t half) {
+  bool aligned = a.head_dim <= 256 && a.head_dim % 8 == 0 && half % 8 == 0;
+  for (const Rows& x : {a.q_gate, a.k, a.v, a.q, a.kv.k, a.kv.v}) aligned = aligned && vectors_of(x);
+  for (const auto& x : {a.q_norm, a.k_norm, std::span<const float>(a.cos), std::span<const float>(a.sin)}) {
+    aligned = aligned && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
+  }
+  return aligned;
 }
 
 }  // namespace
@@ -118,13 +227,24 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
   if (a.q.rows == 0) return;
   const std::int64_t heads = a.q.cols / a.head_dim, kv_heads = a.k.cols / a.head_dim;
   const std::int64_t half = static_cast<std::int64_t>(a.cos.size()) / a.q.rows;
-  const unsigned grid = blocks(a.q.rows * (heads + 2 * kv_heads), kHeadsPerBlock);
+  const bool eights = in_eights(a, half);
   with_type(a.q.format, [&](auto t) {
     using T = decltype(t);
-    launch(s, "qk_norm_rope", {.blocks = grid, .threads = 32 * kHeadsPerBlock}, qk_norm_rope_kernel<T>,
-           NormRope<T>{matrix<T>(a.q_gate), matrix<T>(a.k), matrix<T>(a.v), matrix<T>(a.q), matrix<T>(a.kv.k),
-                       matrix<T>(a.kv.v), a.kv_row, a.q_norm.data(), a.k_norm.data(), a.cos.data(), a.sin.data(),
-                       a.q.rows, heads, kv_heads, a.head_dim, half, a.gated ? 2 * a.head_dim : a.head_dim, a.eps});
+    const NormRope<T> operands{matrix<T>(a.q_gate), matrix<T>(a.k),       matrix<T>(a.v),    matrix<T>(a.q),
+                               matrix<T>(a.kv.k),   matrix<T>(a.kv.v),    a.kv_row,          a.q_norm.data(),
+                               a.k_norm.data(),     a.cos.data(),         a.sin.data(),      a.q.rows,
+                               heads,               kv_heads,             a.head_dim,        half,
+                               a.gated ? 2 * a.head_dim : a.head_dim,     a.eps};
+    if (eights) {
+      const std::int64_t lanes = a.head_dim > 128 ? 32 : 16, most = std::max(heads, 2 * kv_heads);
+      const unsigned threads = std::min<unsigned>(kThreads, 32 * blocks(blocks(most, kEach) * lanes, 32));
+      const int first_part = heads > 0 ? 0 : 1;
+      launch(s, "qk_norm_rope", {.blocks = dim3(static_cast<unsigned>(a.q.rows), 2 - first_part), .threads = threads},
+             lanes == 32 ? qk_norm_rope_rows_kernel<T, 32> : qk_norm_rope_rows_kernel<T, 16>, operands, first_part);
+    } else {
+      const unsigned grid = blocks(a.q.rows * (heads + 2 * kv_heads), kHeadsPerBlock);
+      launch(s, "qk_norm_rope", {.blocks = grid, .threads = 32 * kHeadsPerBlock}, qk_norm_rope_kernel<T>, operands);
+    }
   });
 }
 

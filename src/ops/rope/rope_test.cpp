@@ -116,11 +116,14 @@ QkInputs random_inputs(Random& random, Format f, std::int64_t T, QkShape s) {
           random_angles(random, f, T * s.half)};
 }
 // The rows of q, of k and of v side by side. Rows go to the cache in reverse; each `dropped`th is not kept.
+// Of heads of eights, `padding` 8 aligns what is written.
 template <typename Op>
-Matrix run(Op op, Stream& stream, const QkInputs& in, QkShape s, std::int64_t dropped = 0) {
+Matrix run(Op op, Stream& stream, const QkInputs& in, QkShape s, std::int64_t dropped = 0,
+           std::int64_t padding = 3) {
   const Format f = in.k.format();
   const std::int64_t T = in.k.rows(), q_cols = s.heads * s.head_dim, k_cols = s.kv_heads * s.head_dim;
-  Matrix q(f, T, q_cols), k(f, 2 * T + 1, k_cols, 5), v(f, 2 * T + 1, k_cols);
+  Matrix q(f, T, q_cols, padding), k(f, 2 * T + 1, k_cols, padding % 8 ? 5 : 16);
+  Matrix v(f, 2 * T + 1, k_cols, padding);
   std::vector<std::int32_t> kv_row;
   for (std::int64_t t = 0; t < T; ++t)
     kv_row.push_back(dropped && t % dropped == 0 ? -1 : static_cast<std::int32_t>(2 * (T - t) - 1));
@@ -170,6 +173,27 @@ TEST_P(Rope, QkMatchesReference) {
         ASSERT_TRUE(matches(run(ops().qk_norm_rope, stream(), in, s, dropped),
                             run(reference::qk_norm_rope, stream(), in, s, dropped),
                             {.a = format(), .length = s.head_dim, .roundings = 3, .intermediate = 8}))
+            << "T " << T << ", E " << s.head_dim << ", " << s.heads << " / " << s.kv_heads
+            << " heads, rotated pairs " << s.half << ", dropped " << dropped;
+    }
+}
+
+// Many heads, and many rows of them: one head a warp, and some.
+TEST_P(Rope, AlignedHeadsGiveTheSameBits) {
+  for (const QkShape s : {QkShape{256, 16, 4, 32},
+                          {256, 3, 1, 128},
+                          {128, 32, 8, 64},
+                          {128, 3, 2, 64},
+                          {72, 4, 2, 16},
+                          {64, 1, 1, 0},
+                          {8, 5, 1, 0}})
+    for (const std::int64_t T : {1, 7, s.heads >= 16 ? 350 : 40}) {
+      const QkInputs in = random_inputs(random, format(), T, s);
+      const QkInputs vectors{aligned(in.q_gate), aligned(in.k), aligned(in.v),
+                             in.q_norm,          in.k_norm,     in.angles};
+      for (const std::int64_t dropped : {0, 3})
+        ASSERT_TRUE(same_bits(run(ops().qk_norm_rope, stream(), vectors, s, dropped, 8),
+                              run(ops().qk_norm_rope, stream(), in, s, dropped)))
             << "T " << T << ", E " << s.head_dim << ", " << s.heads << " / " << s.kv_heads
             << " heads, rotated pairs " << s.half << ", dropped " << dropped;
     }

@@ -2,10 +2,12 @@
 // (select.h has the rule).
 // Bytes: logits [T, V] f32 once, then 2 K rows of the codebooks for each row. Wall: memory for many rows, latency for
 // few.
-// Plan: 1. survey: a block leaves the K largest of 4,096 logits of a row. 2. edges: a block a row takes the K largest
-// of those, of its own row and of the row before, and scores all K x K pairs. 3. walk: a block a request goes along
-// these tables in shared memory. The draft before a row is not known in 2; K times as many scores cost less than a walk
-// that waits for memory at each row. Scratch: 8 K ceil(V / 4096) + 4 K (K + 1) bytes a row.
+// Plan: 1. survey: a block leaves the K largest of a piece of a row, of 4,096 logits or, where there are many rows, of
+// 16,384. It reads them once, 4,096 at a time: the largest of its threads give a bound, and what is not below it waits in
+// a list until the end, or until there are too many; then the K-th of those is the bound. 2. edges: a block a row takes
+// the K largest of those, of its own row and of the row before, and scores all K x K pairs. 3. walk: a block a request
+// goes along these tables in shared memory. The draft before a row is not known in 2; K times as many scores cost less
+// than a walk that waits for memory at each row. Scratch: 8 K ceil(V / 4096) + 4 K (K + 1) bytes a row at most.
 // Precision: f32, sums over the rank in order; the order of candidates is that of integer keys.
 #include "ops/cuda/common.cuh"
 #include "ops/cuda/entries.h"
@@ -15,7 +17,10 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kThreads = 256, kPiece = 4096, kOwn = kPiece / kThreads;
+constexpr int kThreads = 256, kPass = 4096, kOwn = kPass / kThreads;  // kPass: logits that a block looks at at a time
+constexpr int kRoom = 512;        // of the list, before the keys of a pass
+constexpr int kManyPasses = 4;    // of a piece
+constexpr int kManyBlocks = 4096;  // several for each place that the GPU has for one
 
 // --- candidates --------------------------------------------------------------------------------------------
 
@@ -42,7 +47,7 @@ __device__ Key warp_largest(Key key) {
 
 struct Search {
   Key largest[kThreads];  // of each thread's keys
-  Key found[kMostCandidates * kOwn];
+  Key found[kMostCandidates * (kOwn + kRoom / kThreads)];
   Key least;
   int count;
 };
@@ -64,35 +69,45 @@ __device__ Key nth_largest(const Search& search, int n) {
   return last;
 }
 
-// The K largest of key_at(0) .. key_at(n - 1), largest first, into best [K] in shared memory; 0 where there are no
-// more. Keys are distinct, and n at most kPiece. The K-th of what each thread has as its largest is a bound: K threads
-// have keys at or above it, all others have none, so that at most K * kOwn are looked at.
-template <typename KeyAt>
-__device__ void find_largest(Search& search, int n, int K, KeyAt key_at, Key* best) {
-  Key largest = 0;
-#pragma unroll 8
-  for (int i = threadIdx.x; i < n; i += kThreads) largest = max(largest, key_at(i));
+// The K-th largest of what each thread has as its largest, or 1: K threads have keys at or above it, all others none.
+__device__ Key bound_of(Search& search, int K, Key largest) {
   search.largest[threadIdx.x] = largest;
-  if (threadIdx.x < K) best[threadIdx.x] = 0;
-  if (threadIdx.x == 0) search.count = 0;
   __syncthreads();
   if (threadIdx.x < 32) {
     const Key least = nth_largest(search, K);
     if (threadIdx.x == 0) search.least = max(least, Key{1});
   }
   __syncthreads();
+  return search.least;
+}
+
+// The K largest of `count` keys, largest first, into best [K], which is 0.
+__device__ void rank(const Key* keys, int count, int K, Key* best) {
+  for (int j = threadIdx.x; j < count; j += kThreads) {
+    int larger = 0;
+    for (int i = 0; i < count; ++i) larger += keys[i] > keys[j];
+    if (larger < K) best[larger] = keys[j];
+  }
+  __syncthreads();
+}
+
+// The K largest of key_at(0) .. key_at(n - 1), largest first, into best [K] in shared memory; 0 where there are no
+// more. Keys are distinct, and n at most kRoom + kPass: a thread has so few that all at or above the bound fit `found`.
+template <typename KeyAt>
+__device__ void find_largest(Search& search, int n, int K, KeyAt key_at, Key* best) {
+  Key largest = 0;
+#pragma unroll 8
+  for (int i = threadIdx.x; i < n; i += kThreads) largest = max(largest, key_at(i));
+  if (threadIdx.x < K) best[threadIdx.x] = 0;
+  if (threadIdx.x == 0) search.count = 0;
+  const Key bound = bound_of(search, K, largest);
 #pragma unroll 8
   for (int i = threadIdx.x; i < n; i += kThreads) {
     const Key key = key_at(i);
-    if (key >= search.least) search.found[atomicAdd(&search.count, 1)] = key;
+    if (key >= bound) search.found[atomicAdd(&search.count, 1)] = key;
   }
   __syncthreads();
-  for (int j = threadIdx.x; j < search.count; j += kThreads) {
-    int larger = 0;
-    for (int i = 0; i < search.count; ++i) larger += search.found[i] > search.found[j];
-    if (larger < K) best[larger] = search.found[j];
-  }
-  __syncthreads();
+  rank(search.found, search.count, K, best);
 }
 
 // --- the three kernels ---------------------------------------------------------------------------------------
@@ -101,7 +116,7 @@ __device__ void find_largest(Search& search, int n, int K, KeyAt key_at, Key* be
 struct Select {
   const float* logits;
   std::int64_t logits_stride;
-  int vocabulary, rank, K, pieces, places;  // places of a request
+  int vocabulary, rank, K, pieces, passes, places;  // pieces of a row, passes of a piece, places of a request
   float multiplier, cap;
   const std::int32_t* first_row;
   std::int32_t* ids;
@@ -124,25 +139,138 @@ struct Select {
   }
 };
 
-__global__ void __launch_bounds__(kThreads) survey_kernel(Select a) {
+// The logits of a thread in one pass: fours of neighbours from id(0) on; -inf from `end` on.
+struct Pass {
+  float x[kOwn];
+  int begin;
+
+  __device__ int id(int i) const { return begin + 4 * (static_cast<int>(threadIdx.x) + kThreads * (i / 4)) + i % 4; }
+
+  __device__ Pass(const float* row, int first, int end, bool aligned) : begin(first) {
+    if (aligned && begin + kPass <= end) {
+#pragma unroll
+      for (int i = 0; i < kOwn; i += 4) {
+        const float4 four = *reinterpret_cast<const float4*>(row + id(i));
+        x[i] = four.x, x[i + 1] = four.y, x[i + 2] = four.z, x[i + 3] = four.w;
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) x[i] = id(i) < end ? row[id(i)] : -INFINITY;
+    }
+  }
+  __device__ Key largest(int end) const {
+    Key key = 0;
+#pragma unroll
+    for (int i = 0; i < kOwn; ++i) {
+      if (id(i) < end) key = max(key, key_of(x[i], id(i)));
+    }
+    return key;
+  }
+};
+
+__global__ void __launch_bounds__(kThreads, 5) survey_kernel(Select a) {
   __shared__ Search search;
-  __shared__ Key best[kMostCandidates];
-  const auto place = static_cast<int>(blockIdx.y), begin = static_cast<int>(blockIdx.x) * kPiece;
+  __shared__ Key best[kMostCandidates], list[kRoom + kPass];
+  __shared__ int listed;
+  const auto place = static_cast<int>(blockIdx.y);
+  const int begin = static_cast<int>(blockIdx.x) * a.passes * kPass, end = min(begin + a.passes * kPass, a.vocabulary);
   const int t = a.row_at(place);
   wait_for_predecessor();
   let_successor_start();
   if (t < 0) return;
-  const float* logits = a.logits + t * a.logits_stride + begin;
-  const int n = min(kPiece, a.vocabulary - begin);
-  find_largest(search, n, a.K, [&](int i) { return key_of(logits[i], begin + i); }, best);
+  const float* row = a.logits + t * a.logits_stride;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(row) % 16 == 0;
+  if (threadIdx.x == 0) listed = 0;
+
+  Key bound = 0;
+  for (int at = begin; at < end; at += kPass) {
+    const Pass pass(row, at, end, aligned);
+    if (at == begin) bound = bound_of(search, a.K, pass.largest(end));
+    const float least = value_of(bound);  // not a number where the bound is none
+    float top = pass.x[0];
+#pragma unroll
+    for (int i = 1; i < kOwn; ++i) top = fmaxf(top, pass.x[i]);
+    bool full = false;
+    if (!(top < least)) {
+#pragma unroll
+      for (int i = 0; i < kOwn; ++i) {
+        if (pass.x[i] < least || pass.id(i) >= end) continue;
+        const Key key = key_of(pass.x[i], pass.id(i));
+        if (key < bound) continue;
+        const int place_in_list = atomicAdd(&listed, 1);
+        list[place_in_list] = key;
+        full = full || place_in_list >= kRoom;
+      }
+    }
+    if (!__syncthreads_or(full)) continue;  // there is room for all of the next pass
+    find_largest(search, listed, a.K, [&](int i) { return list[i]; }, best);
+    bound = best[a.K - 1];
+    if (threadIdx.x < a.K) list[threadIdx.x] = best[threadIdx.x];
+    if (threadIdx.x == 0) listed = a.K;
+    __syncthreads();
+  }
+
+  if (listed > kThreads) {
+    find_largest(search, listed, a.K, [&](int i) { return list[i]; }, best);
+  } else {
+    if (threadIdx.x < a.K) best[threadIdx.x] = 0;
+    __syncthreads();
+    rank(list, listed, a.K, best);
+  }
   Key* out = a.keys + (std::int64_t{place} * a.pieces + blockIdx.x) * a.K;
   if (threadIdx.x < a.K) out[threadIdx.x] = best[threadIdx.x];
 }
 
+constexpr int kWarps = kThreads / 32, kCodes = 4;  // kCodes: rows of codes that a warp waits for at a time
+
+// From one row of codes to the next: whole eights, and then so much that neighbours begin four banks apart.
+__host__ __device__ constexpr int stride_of(int rank) { return (rank + 7) / 8 * 8 + 4; }
+
+// codes [2, K, stride]: those of the candidates `before` times the factors of the row, then those of `best`; zeros from
+// the rank to whole eights.
 template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    edges_kernel(Select a, Matrix<const float> projected, const T* predecessor, const T* successor) {
-  extern __shared__ float codes[];  // [2, K, stride]: predecessors times the projected row, successors
+__device__ void load_codes(const Select& a, const Key* before, int befores, const T* predecessor, const float* factor,
+                           const Key* best, const T* successor, bool vectors, float* codes) {
+  const int K = a.K, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const bool factors_aligned = reinterpret_cast<std::uintptr_t>(factor) % 16 == 0;
+  for (int k = 8 * lane; k < a.rank; k += 256) {
+    const auto factors = Eight<float>::load(factor + k, a.rank - k, factors_aligned);
+    for (int first = warp; first < 2 * K; first += kCodes * kWarps) {
+      const T* from[kCodes];
+#pragma unroll
+      for (int i = 0; i < kCodes; ++i) {
+        const int row = first + kWarps * i;
+        from[i] = row < befores ? predecessor + std::int64_t{id_of(before[row])} * a.rank + k : nullptr;
+        if (row >= K && row < 2 * K) from[i] = successor + std::int64_t{id_of(best[row - K])} * a.rank + k;
+      }
+      Packed<T> code[kCodes];
+      if (vectors) {
+#pragma unroll
+        for (int i = 0; i < kCodes; ++i) code[i] = Packed<T>::load(from[i], from[i] != nullptr);
+      } else {
+#pragma unroll
+        for (int i = 0; i < kCodes; ++i) {
+          if (from[i]) code[i] = Eight<T>::load(from[i], a.rank - k, false).packed();
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kCodes; ++i) {
+        const int row = first + kWarps * i;
+        if (!from[i]) continue;
+        auto x = Eight<T>::of(code[i]);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) x.v[j] = row < K ? __fmul_rn(x.v[j], factors.v[j]) : x.v[j];
+        auto* to = reinterpret_cast<float4*>(codes + row * stride_of(a.rank) + k);
+        to[0] = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]), to[1] = make_float4(x.v[4], x.v[5], x.v[6], x.v[7]);
+      }
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
+    edges_kernel(Select a, Matrix<const float> projected, const T* predecessor, const T* successor, bool vectors) {
+  extern __shared__ __align__(16) float codes[];  // [2, K, stride]: predecessors times the projected row, successors
   __shared__ Search search;
   __shared__ Key before[kMostCandidates], best[kMostCandidates];
   const auto place = static_cast<int>(blockIdx.x);
@@ -158,20 +286,20 @@ __global__ void __launch_bounds__(kThreads)
   }
   a.find_candidates(search, place, best);
 
-  const int stride = a.rank | 1, befores = after_anchor ? 1 : K;  // an odd stride spreads rows over the banks
-  float* successors = codes + K * stride;
-  for (int i = threadIdx.x; i < K * a.rank; i += kThreads) {
-    const int row = i / a.rank, k = i % a.rank;
-    successors[row * stride + k] = to_f32(successor[std::int64_t{id_of(best[row])} * a.rank + k]);
-    if (row >= befores) continue;
-    const float code = to_f32(predecessor[std::int64_t{id_of(before[row])} * a.rank + k]);
-    codes[row * stride + k] = __fmul_rn(code, projected.row(t)[k]);
-  }
+  const int stride = stride_of(a.rank), befores = after_anchor ? 1 : K;
+  load_codes(a, before, befores, predecessor, projected.row(t), best, successor, vectors, codes);
   __syncthreads();
   for (int pair = threadIdx.x; pair < befores * K; pair += kThreads) {
-    const float *p = codes + pair / K * stride, *c = successors + pair % K * stride;
+    const float *p = codes + pair / K * stride, *c = codes + (K + pair % K) * stride;
     float sum = 0;
-    for (int k = 0; k < a.rank; ++k) sum = __fmaf_rn(p[k], c[k], sum);
+#pragma unroll 4
+    for (int k = 0; k < a.rank; k += 4) {  // beyond the rank are zeros
+      const auto x = *reinterpret_cast<const float4*>(p + k), y = *reinterpret_cast<const float4*>(c + k);
+      sum = __fmaf_rn(x.x, y.x, sum);
+      sum = __fmaf_rn(x.y, y.y, sum);
+      sum = __fmaf_rn(x.z, y.z, sum);
+      sum = __fmaf_rn(x.w, y.w, sum);
+    }
     a.scores[std::int64_t{place} * K * K + pair] = __fadd_rn(a.unary(value_of(best[pair % K])), sum);
   }
   if (threadIdx.x < K) a.choices[place * K + threadIdx.x] = id_of(best[threadIdx.x]);
@@ -198,6 +326,8 @@ __global__ void __launch_bounds__(kThreads) walk_kernel(Select a) {
   }
 }
 
+bool aligned(const void* data) { return reinterpret_cast<std::uintptr_t>(data) % 16 == 0; }
+
 }  // namespace
 
 void select_drafts(Stream& s, const SelectDrafts& a) {
@@ -205,11 +335,12 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   const std::int64_t V = a.logits.cols, K = a.candidates, places = a.requests.longest - 1;
   const std::int64_t all = a.requests.count * places;
   if (a.logits.rows == 0 || all <= 0) return;
-  const unsigned pieces = blocks(V, kPiece);
+  const int passes = all * blocks(V, kPass) < kManyBlocks ? 1 : kManyPasses;
+  const unsigned pieces = blocks(V, passes * kPass);
   const std::size_t key_bytes = sizeof(Key) * static_cast<std::size_t>(all * pieces * K);
   const std::size_t score_bytes = sizeof(float) * static_cast<std::size_t>(all * K * K);
   const std::size_t bytes = key_bytes + score_bytes + sizeof(std::int32_t) * static_cast<std::size_t>(all * K);
-  if (pieces * K > kPiece) {
+  if (blocks(V, kPass) * K > kPass) {
     throw Error(ErrorCode::unsupported, "select_drafts: " + std::to_string(K) + " candidates of " + std::to_string(V) +
                                             " tokens; their product is at most 2^24 on CUDA");
   }
@@ -225,6 +356,7 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
                       .rank = static_cast<int>(a.predecessor.in),
                       .K = static_cast<int>(K),
                       .pieces = static_cast<int>(pieces),
+                      .passes = passes,
                       .places = static_cast<int>(places),
                       .multiplier = a.multiplier,
                       .cap = a.cap,
@@ -235,15 +367,16 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
                       .choices = reinterpret_cast<std::int32_t*>(scratch + key_bytes + score_bytes)};
   launch(s, "select_drafts", {.blocks = dim3(pieces, static_cast<unsigned>(all)), .threads = kThreads}, survey_kernel,
          select);
-  const std::size_t codes = sizeof(float) * static_cast<std::size_t>(2 * K * (a.predecessor.in | 1));
+  const std::size_t codes = sizeof(float) * static_cast<std::size_t>(2 * K * stride_of(select.rank));
   with_type(a.predecessor.format, [&](auto t) {
     using T = decltype(t);
     // launch() asks for more than 48 KB; here what the block has besides may make it more.
     check(cudaFuncSetAttribute(edges_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(codes)),
           "select_drafts");
+    const bool vectors = a.predecessor.in % 8 == 0 && aligned(a.predecessor.data) && aligned(a.successor.data);
     launch(s, "select_drafts", {.blocks = dim3(static_cast<unsigned>(all)), .threads = kThreads, .shared = codes},
            edges_kernel<T>, select, matrix<const float>(a.projected), static_cast<const T*>(a.predecessor.data),
-           static_cast<const T*>(a.successor.data));
+           static_cast<const T*>(a.successor.data), vectors);
   });
   const std::size_t table = sizeof(float) * static_cast<std::size_t>(places * K * (K + 1));
   launch(s, "select_drafts",

@@ -149,6 +149,20 @@ TEST_P(SelectTest, OddLogits) {
       }
 }
 
+// So many rows that a kernel takes larger pieces of each, and rows that rise, of which all that was found is
+// soon forgotten.
+TEST_P(SelectTest, ManyRows) {
+  if (std::string_view(ops().name) != "cuda") GTEST_SKIP() << "rows are alike on a CPU";
+  constexpr std::int64_t V = 20000;
+  Operands a(random, format(), std::vector<int>(56, 16), 1, V, 8, 16);
+  for (std::int64_t t = 0; t < a.logits.rows(); t += 5)
+    for (std::int64_t c = 0; c < V; ++c) {
+      const std::int64_t level = t % 2 ? c / 3 : t % 4 ? (c * 7919) % V : 0;
+      a.logits.set(t, c, static_cast<float>(level));
+    }
+  EXPECT_EQ(run(ops(), a), run(reference_ops(), a));
+}
+
 // What the reference scores of a row after what was drafted before it: the draft is a candidate, and no other
 // is better by more than rounding. At the sizes of published drafters.
 TEST_P(SelectTest, NoCandidateIsBetter) {
