@@ -220,12 +220,19 @@ __device__ inline void store_sums(const Factor& f, int row, int token, int token
   if (token < tokens) f.store(row + (odd ? 8 : 0), token, eight);
 }
 
+__device__ inline float2 rounded(float a, float b) {
+  return __bfloat1622float2(__floats2bfloat162_rn(a, b));
+}
+
 // The same, of gate and up: what is stored is what `swiglu` gives for the two products.
 __device__ inline void store_gated(const Factor& f, int row, int token, int tokens, const float (&gate)[8],
                                    const float (&up)[8]) {
   float y[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) y[i] = swiglu_of<bfloat>(round_to<bfloat>(gate[i]), round_to<bfloat>(up[i]));
+  for (int i = 0; i < 8; i += 2) {
+    const float2 g = rounded(gate[i], gate[i + 1]), u = rounded(up[i], up[i + 1]), s = rounded(silu(g.x), silu(g.y));
+    y[i] = __fmul_rn(s.x, u.x), y[i + 1] = __fmul_rn(s.y, u.y);
+  }
   store_sums(f, row, token, tokens, y);
 }
 
