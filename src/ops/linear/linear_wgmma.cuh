@@ -150,7 +150,7 @@ struct GroupSummer {
   int depth;
   unsigned token_rows;  // where the tokens of this warpgroup begin in a step
   Turn turn;
-  float sums[kSums], totals[kSums];
+  float sums[kSums] = {}, totals[kSums];
 
   __device__ GroupSummer(const WgmmaRing<kN>& from, int steps_in_ring)
       : ring(from), depth(steps_in_ring), token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes) {}
@@ -161,8 +161,6 @@ struct GroupSummer {
   }
   // Sums a segment. While a step is multiplied the next is started.
   __device__ void sum_segment(int steps) {
-#pragma unroll
-    for (int i = 0; i < kSums; ++i) sums[i] = 0;
     hold(sums);
     int before = 0;
     for (int step = 0; step < steps; ++step) {
@@ -171,7 +169,9 @@ struct GroupSummer {
                           weights = operand_at(ring.weights(turn.slot));
       open_products();
 #pragma unroll
-      for (int k = 0; k < kBoxColumns / 16; ++k) multiply_add<kN>(sums, tokens + 2 * k, weights + 2 * k);
+      for (int k = 0; k < kBoxColumns / 16; ++k) {
+        multiply_add<kN>(sums, tokens + 2 * k, weights + 2 * k, k > 0 || step > 0);
+      }
       commit_products();
       if (step > 0) {
         wait_for_products_but<1>();
