@@ -133,7 +133,7 @@ template <int kN>
 Grid wgmma_grid(const WgmmaPlan& plan) {
   return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.split)),
           .threads = kWgmmaThreads,
-          .shared = static_cast<std::size_t>(kHeaderBytes + plan.depth * WgmmaRing<kN>::kStepBytes),
+          .shared = WgmmaRing<kN>::kBytes,
           .cluster = static_cast<unsigned>(plan.split)};
 }
 

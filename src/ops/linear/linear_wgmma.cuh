@@ -8,6 +8,7 @@
 // outputs, so that a lane has both sums of an output.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "ops/linear/linear_copy.cuh"
@@ -60,11 +61,16 @@ struct WgmmaWork {
 
 // --- shared memory ---------------------------------------------------------------------------------------------------
 
-// Barriers, then the ring of steps: tokens, then weights.
+// Where a warp that sums turns outputs: 8 tokens by 128 bytes.
+constexpr int kStageBytes = 8 * kBoxRowBytes;
+
+// Barriers, then the ring of steps: tokens, then weights. Then a stage for each warp that sums.
 template <int kN>
 struct WgmmaRing {
   static constexpr int kTokenBytes = kTileTokens * kBoxRowBytes, kStepBytes = kTokenBytes + kN * kBoxRowBytes;
-  static constexpr int kDepth = (227 * 1024 - kHeaderBytes) / kStepBytes;
+  static constexpr int kStages = kSummers / 32 * kStageBytes;
+  static constexpr int kDepth = (227 * 1024 - kHeaderBytes - kStages) / kStepBytes;
+  static constexpr int kBytes = kHeaderBytes + kDepth * kStepBytes + kStages;
   static_assert(kDepth * kStepBytes >= 2 * kTileTokens * kN * 4, "holds the sums of two segments");
 
   unsigned header;  // address
@@ -73,6 +79,8 @@ struct WgmmaRing {
       : header(static_cast<unsigned>(__cvta_generic_to_shared(shared))) {}
   __device__ unsigned tokens(int slot) const { return header + kHeaderBytes + slot * kStepBytes; }
   __device__ unsigned weights(int slot) const { return tokens(slot) + kTokenBytes; }
+  // Of this warp.
+  __device__ unsigned stage() const { return tokens(kDepth) + threadIdx.x / 32 * kStageBytes; }
   // Of a slot: its step has come; its step has been read.
   __device__ unsigned full(int slot) const { return header + slot * 8; }
   __device__ unsigned empty(int slot) const { return header + (kDepth + slot) * 8; }
@@ -198,42 +206,126 @@ struct GroupSummer {
   }
 };
 
-// Stores what a warp has of 16 tokens from `token` on by 16 rows from `row` on. Four lanes have four times eight rows
-// of a token; they trade until each has one of them.
-__device__ inline void store_sums(const Factor& f, int row, int token, int tokens, const float (&sums)[8]) {
+// --- storing ---------------------------------------------------------------------------------------------------------
+
+// Four lanes have eight outputs of a token, a pair each. Through its stage a warp turns them so that a lane has 16 bytes
+// of a token, and eight lanes a line of memory. A row of the stage is a token; as in a box, pieces of a row trade places
+// so that a stage is written and read without conflicts of banks.
+
+// The outputs of eight tokens by 8 kEights rows, as bf16.
+template <int kEights>
+__device__ inline void write_stage(unsigned stage, const __nv_bfloat162 (&pairs)[kEights]) {
   const int lane = threadIdx.x % 32;
-  const bool odd = lane & 1, high = lane & 2;  // has the second eight rows, the second token
-  float fours[8], eight[8];
+  const auto bits = [&](int i) { return reinterpret_cast<const unsigned&>(pairs[i]); };
+  static_assert(kEights == 2 || kEights % 4 == 0);
+  const unsigned row = stage + lane % 8 * kBoxRowBytes;  // matrix i of an instruction goes where lanes 8 i .. say
+  if constexpr (kEights == 2) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" ::"r"(row + place_of(lane, lane / 8 % 2)),
+                 "r"(bits(0)), "r"(bits(1))
+                 : "memory");
+  } else {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float mine = odd ? sums[4 + i] : sums[i], other = __shfl_xor_sync(~0u, odd ? sums[i] : sums[4 + i], 1);
-    fours[i / 2 * 4 + i % 2] = odd ? other : mine;
-    fours[i / 2 * 4 + 2 + i % 2] = odd ? mine : other;
+    for (int i = 0; i < kEights; i += 4)
+      asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
+                       row + place_of(lane, i + lane / 8)),
+                   "r"(bits(i)), "r"(bits(i + 1)), "r"(bits(i + 2)), "r"(bits(i + 3))
+                   : "memory");
   }
+}
+// The same as f32: a pair is half of a piece.
+template <int kEights>
+__device__ inline void write_stage(unsigned stage, const float2 (&pairs)[kEights]) {
+  const int row = static_cast<int>(threadIdx.x) % 32 / 4, q = threadIdx.x % 4;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float mine = high ? fours[4 + i] : fours[i], other = __shfl_xor_sync(~0u, high ? fours[i] : fours[4 + i], 2);
-    eight[i] = high ? other : mine;
-    eight[4 + i] = high ? mine : other;
+  for (int i = 0; i < kEights; ++i)
+    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(stage + row * kBoxRowBytes +
+                                                          place_of(2 * row, 2 * i + q / 2) + q % 2 * 8),
+                 "f"(pairs[i].x), "f"(pairs[i].y)
+                 : "memory");
+}
+template <typename T>
+__device__ inline uint4 read_stage(unsigned stage, int row, int piece) {
+  uint4 v;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(stage + row * kBoxRowBytes + place_of(sizeof(T) == 4 ? 2 * row : row, piece))
+               : "memory");
+  return v;
+}
+
+// The first `count` values of a piece.
+template <typename T>
+__device__ inline void store_piece(T* to, const uint4& piece, int count) {
+  constexpr int kValues = kPieceBytes / sizeof(T);
+  if (count >= kValues && reinterpret_cast<std::uintptr_t>(to) % kPieceBytes == 0) {
+    *reinterpret_cast<uint4*>(to) = piece;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kValues; ++i)
+      if (i < count) to[i] = reinterpret_cast<const T*>(&piece)[i];
   }
-  token += lane / 4 + (high ? 8 : 0);
-  if (token < tokens) f.store(row + (odd ? 8 : 0), token, eight);
+}
+
+// Stores what a warp has of 16 tokens from `token` on by 8 kEights rows from `row` on, from eight `kFirst` on.
+template <typename T, int kEights, int kFirst = 0>
+__device__ inline void store_as(const Factor& f, int row, int token, int tokens, const float (&sums)[4 * kEights],
+                                unsigned stage) {
+  constexpr int kInStage = kBoxRowBytes / (8 * static_cast<int>(sizeof(T))), kNow = std::min(kInStage, kEights - kFirst);
+  constexpr int kValues = kPieceBytes / static_cast<int>(sizeof(T)), kPieces = kNow * 8 / kValues;  // of a token
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    decltype(pair_of(static_cast<T*>(nullptr), 0, 0)) pairs[kNow];
+#pragma unroll
+    for (int i = 0; i < kNow; ++i) {
+      const int j = 4 * (kFirst + i) + 2 * half;
+      pairs[i] = pair_of(static_cast<T*>(nullptr), sums[j], sums[j + 1]);
+    }
+    __syncwarp();  // the stage has been read
+    write_stage(stage, pairs);
+    __syncwarp();
+#pragma unroll
+    for (int i = lane; i < 8 * kPieces; i += 32) {
+      const int to = row + 8 * kFirst + i % kPieces * kValues,
+                t = token + 8 * half + i / kPieces;
+      const uint4 piece = read_stage<T>(stage, i / kPieces, i % kPieces);
+      if (t < tokens) store_piece(static_cast<T*>(f.y) + t * f.y_stride + to, piece, f.N - to);
+    }
+  }
+  if constexpr (kFirst + kNow < kEights) store_as<T, kEights, kFirst + kNow>(f, row, token, tokens, sums, stage);
+}
+// The same, with the bias.
+template <int kEights>
+__device__ inline void store_sums(const Factor& f, int row, int token, int tokens, float (&sums)[4 * kEights],
+                                  unsigned stage) {
+  if (f.bias) {
+#pragma unroll
+    for (int i = 0; i < 4 * kEights; ++i) {
+      const int at = row + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
+      if (at < f.N) sums[i] = __fadd_rn(sums[i], f.bias[at]);
+    }
+  }
+  if (f.bf16) {
+    store_as<bfloat, kEights>(f, row, token, tokens, sums, stage);
+  } else {
+    store_as<float, kEights>(f, row, token, tokens, sums, stage);
+  }
 }
 
 __device__ inline float2 rounded(float a, float b) {
   return __bfloat1622float2(__floats2bfloat162_rn(a, b));
 }
-
 // The same, of gate and up: what is stored is what `swiglu` gives for the two products.
-__device__ inline void store_gated(const Factor& f, int row, int token, int tokens, const float (&gate)[8],
-                                   const float (&up)[8]) {
-  float y[8];
+template <int kEights>
+__device__ inline void store_gated(const Factor& f, int row, int token, int tokens, const float (&gate)[4 * kEights],
+                                   const float (&up)[4 * kEights], unsigned stage) {
+  float y[4 * kEights];
 #pragma unroll
-  for (int i = 0; i < 8; i += 2) {
+  for (int i = 0; i < 4 * kEights; i += 2) {
     const float2 g = rounded(gate[i], gate[i + 1]), u = rounded(up[i], up[i + 1]), s = rounded(silu(g.x), silu(g.y));
     y[i] = __fmul_rn(s.x, u.x), y[i + 1] = __fmul_rn(s.y, u.y);
   }
-  store_sums(f, row, token, tokens, y);
+  store_as<bfloat, kEights>(f, row, token, tokens, y, stage);
 }
 
 // Adds up, in order, what all parts of a cluster have of the i-th 16 weight rows of a tile. In `sums` a thread has
@@ -257,32 +349,30 @@ __device__ inline void add_parts(const WgmmaPlan& plan, int i, const float4* sum
 // A block of a cluster stores its share of the outputs.
 template <int kN, bool kGated>
 __device__ inline void store_parts(const Product& a, const WgmmaPlan& plan, const WgmmaWork& work, const Factor& f,
-                                   int row, int token, const float4* sums) {
+                                   int row, int token, const float4* sums, unsigned stage) {
   for (int i = work.part; i < kN / (kGated ? 32 : 16); i += plan.split) {
     float total[8];
     add_parts<kN>(plan, i, sums, total);
     if constexpr (kGated) {
       float up[8];
       add_parts<kN>(plan, kN / 32 + i, sums, up);
-      store_gated(f, row + 16 * i, token, a.T, total, up);
+      store_gated<2>(f, row + 16 * i, token, a.T, total, up, stage);
     } else {
-      store_sums(f, row + 16 * i, token, a.T, total);
+      store_sums<2>(f, row + 16 * i, token, a.T, total, stage);
     }
   }
 }
 
 // A block that has all of the sums stores them.
 template <int kN, bool kGated>
-__device__ inline void store_whole(const Product& a, const Factor& f, int row, int token,
-                                   const float (&totals)[kN / 2]) {
-  const auto eight = [&](int i) -> const float(&)[8] { return *reinterpret_cast<const float(*)[8]>(totals + 8 * i); };
-#pragma unroll
-  for (int i = 0; i < kN / (kGated ? 32 : 16); ++i) {
-    if constexpr (kGated) {
-      store_gated(f, row + 16 * i, token, a.T, eight(i), eight(kN / 32 + i));
-    } else {
-      store_sums(f, row + 16 * i, token, a.T, eight(i));
-    }
+__device__ inline void store_whole(const Product& a, const Factor& f, int row, int token, float (&totals)[kN / 2],
+                                   unsigned stage) {
+  if constexpr (kGated) {
+    using Half = float[kN / 4];
+    store_gated<kN / 16>(f, row, token, a.T, reinterpret_cast<const Half&>(totals),
+                         reinterpret_cast<const Half&>(totals[kN / 4]), stage);
+  } else {
+    store_sums<kN / 8>(f, row, token, a.T, totals, stage);
   }
 }
 
@@ -327,12 +417,12 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
                 token = work.token(tile) + static_cast<int>(threadIdx.x) / 32 * 16;
       summer.sum_tile(a, work);
       if (plan.split == 1) {
-        store_whole<kN, kGated>(a, f, row, token, summer.totals);
+        store_whole<kN, kGated>(a, f, row, token, summer.totals, ring.stage());
       } else {
         float4* sums = reinterpret_cast<float4*>(shared + kHeaderBytes / 16);
         leave_sums(summer, plan, work, sums);
         meet_cluster();
-        store_parts<kN, kGated>(a, plan, work, f, row, token, sums);
+        store_parts<kN, kGated>(a, plan, work, f, row, token, sums, ring.stage());
         leave_cluster();  // nobody ends while its sums are read
       }
     }
