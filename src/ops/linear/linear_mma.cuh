@@ -51,7 +51,7 @@ struct Factor {
   const float* bias;  // [N] or nullptr
   std::int64_t y_stride;
   int N;
-  int first_tile;  // of its rows, among the tiles of all factors
+  int first_tile;  // of its rows, among the tiles of all factors (halves of tiles: linear_wgmma.cuh)
   bool bf16;       // y; else f32
 
   __device__ void store(int row, std::int64_t token, float sum) const {

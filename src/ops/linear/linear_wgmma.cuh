@@ -3,9 +3,12 @@
 //
 // Tokens are the M operand, so that a lane has neighbouring outputs of a token. A tile: 128 tokens by kN weight rows;
 // each of two warpgroups sums 64 tokens. A warp of a third lets the copy engine bring steps of 64 columns into a ring.
+// (That blocks of a cluster share weight rows, each bringing a part for all, was faster by more than 1 % in two of ten
+// products, and slower in three: H200, 2026-11-30.)
 //
-// Gated (`project_swiglu`): half of the weight rows of a tile are of the gate, half of the other weight, for the same
-// outputs, so that a lane has both sums of an output.
+// The two halves of the weight rows of a tile may be of two factors, so that factors end where they like with little
+// waste. Gated (`project_swiglu`): one half is of the gate, one of the other weight, for the same outputs, so that a
+// lane has both sums of an output.
 #pragma once
 
 #include <algorithm>
@@ -59,6 +62,17 @@ struct WgmmaWork {
   __device__ int token(int tile) const { return tile % token_tiles * kTileTokens; }
 };
 
+// Half of the weight rows of a tile: of which factor, from which row on.
+struct WeightRows {
+  int factor, first;
+};
+template <int kN, bool kGated>
+__device__ inline WeightRows rows_of(const Product& a, int tile, int half) {
+  if constexpr (kGated) return {half, tile * (kN / 2)};
+  const int i = 2 * tile + half, factor = a.factor_of(i);
+  return {factor, (i - a.factors[factor].first_tile) * (kN / 2)};
+}
+
 // --- shared memory ---------------------------------------------------------------------------------------------------
 
 // Where a warp that sums turns outputs: 8 tokens by 128 bytes.
@@ -101,28 +115,31 @@ struct WgmmaRing {
 template <int kN, bool kGated>
 __device__ inline void copy_operands(const Product& a, const Maps& maps, const WgmmaPlan& plan, const WgmmaWork& work,
                                      const WgmmaRing<kN>& ring) {
-  constexpr int kBoxes = kGated ? 2 : 1, kRows = kN / kBoxes;  // of weights, in a step
   const bool starts = elect_lane();
-  const CUtensorMap* map = nullptr;
-  int row = 0, token = 0;
+  WeightRows rows[2] = {};
+  int token = 0;
   const auto open = [&](int tile) {
-    const int t = work.weight_tile(tile), f = kGated ? 0 : a.factor_of(t);
-    map = &maps.weights[f];
-    row = (t - a.factors[f].first_tile) * kRows;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) rows[half] = rows_of<kN, kGated>(a, work.weight_tile(tile), half);
     token = work.token(tile);
   };
   const auto copy_weights = [&](int slot, int step) {
     if (!starts) return;
     arrive_for_bytes(ring.full(slot), ring.kStepBytes);
 #pragma unroll
-    for (int i = 0; i < kBoxes; ++i)
-      copy_box(ring.weights(slot) + i * kRows * kBoxRowBytes, map + i, work.column + step * kBoxColumns, row,
-               ring.full(slot));
+    for (int half = 0; half < 2; ++half)
+      copy_box(ring.weights(slot) + half * (kN / 2) * kBoxRowBytes, &maps.weights[rows[half].factor],
+               work.column + step * kBoxColumns, rows[half].first, ring.full(slot));
   };
   const auto copy_tokens = [&](int slot, int step) {
     if (starts) copy_box(ring.tokens(slot), &maps.tokens, work.column + step * kBoxColumns, token, ring.full(slot));
   };
 
+  if (starts) {
+#pragma unroll 1
+    for (int i = 0; i < a.count; ++i) fetch_map(&maps.weights[i]);
+    fetch_map(&maps.tokens);
+  }
   const int early = min(plan.depth, work.steps);
   open(work.first);
   for (int step = 0; step < early; ++step) copy_weights(step, step);
@@ -155,13 +172,14 @@ struct GroupSummer {
   static constexpr int kSums = kN / 2;
 
   const WgmmaRing<kN>& ring;
-  int depth;
+  const WgmmaPlan& plan;
+  const WgmmaWork& work;
   unsigned token_rows;  // where the tokens of this warpgroup begin in a step
   Turn turn;
   float sums[kSums] = {}, totals[kSums];
 
-  __device__ GroupSummer(const WgmmaRing<kN>& from, int steps_in_ring)
-      : ring(from), depth(steps_in_ring), token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes) {}
+  __device__ GroupSummer(const WgmmaRing<kN>& from, const WgmmaPlan& by, const WgmmaWork& of)
+      : ring(from), plan(by), work(of), token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes) {}
 
   // A slot may be filled again, as far as this warp is concerned.
   __device__ void release(int slot) const {
@@ -186,14 +204,14 @@ struct GroupSummer {
         release(before);
       }
       before = turn.slot;
-      turn.next(depth);
+      turn.next(plan.depth);
     }
     wait_for_products_but<0>();
     hold(sums);
     release(before);
   }
   // Sums a tile: totals, and, of a part that is not the first, the second segment on its own in sums.
-  __device__ void sum_tile(const Product& a, const WgmmaWork& work) {
+  __device__ void sum_tile(const Product& a) {
 #pragma unroll
     for (int i = 0; i < kSums; ++i) totals[i] = 0;
     const int segment = a.segment / kBoxColumns;
@@ -208,9 +226,9 @@ struct GroupSummer {
 
 // --- storing ---------------------------------------------------------------------------------------------------------
 
-// Four lanes have eight outputs of a token, a pair each. Through its stage a warp turns them so that a lane has 16 bytes
-// of a token, and eight lanes a line of memory. A row of the stage is a token; as in a box, pieces of a row trade places
-// so that a stage is written and read without conflicts of banks.
+// Four lanes have eight outputs of a token, a pair each. Through its stage a warp turns them so that a lane has 16
+// bytes of a token, and eight lanes a line of memory. A row of the stage is a token; as in a box, pieces of a row trade
+// places, so that a stage is written and read without conflicts of banks.
 
 // The outputs of eight tokens by 8 kEights rows, as bf16.
 template <int kEights>
@@ -270,8 +288,8 @@ __device__ inline void store_piece(T* to, const uint4& piece, int count) {
 template <typename T, int kEights, int kFirst = 0>
 __device__ inline void store_as(const Factor& f, int row, int token, int tokens, const float (&sums)[4 * kEights],
                                 unsigned stage) {
-  constexpr int kInStage = kBoxRowBytes / (8 * static_cast<int>(sizeof(T))), kNow = std::min(kInStage, kEights - kFirst);
-  constexpr int kValues = kPieceBytes / static_cast<int>(sizeof(T)), kPieces = kNow * 8 / kValues;  // of a token
+  constexpr int kValues = kPieceBytes / static_cast<int>(sizeof(T)), kInStage = kBoxRowBytes / 128 * kValues;
+  constexpr int kNow = std::min(kInStage, kEights - kFirst), kPieces = kNow * 8 / kValues;  // of a token
   const int lane = threadIdx.x % 32;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -328,51 +346,64 @@ __device__ inline void store_gated(const Factor& f, int row, int token, int toke
   store_as<bfloat, kEights>(f, row, token, tokens, y, stage);
 }
 
-// Adds up, in order, what all parts of a cluster have of the i-th 16 weight rows of a tile. In `sums` a thread has
-// kN / 8 pieces of four, and as many of the second segment of a part that is not the first.
-template <int kN>
-__device__ inline void add_parts(const WgmmaPlan& plan, int i, const float4* sums, float (&total)[8]) {
+// Adds up, in order, what all parts have of the i-th 16 weight rows of a tile. In `sums` a thread has kN / 8 pieces of
+// four, and as many of the second segment of a part that is not the first. All are asked for before the first is added.
+template <int kN, int kSplit>
+__device__ inline void add_parts(int i, const float4* sums, float (&total)[8]) {
+  constexpr int kTerms = kSplit == 2 ? 3 : kSegments;
+  static_assert(kSplit == 2 || kSplit == kSegments);
+  float4 terms[kTerms][2];
+#pragma unroll
+  for (int k = 0; k < kTerms; ++k) {
+    const int part = kSplit == 2 ? (k + 1) / 2 : k, second = kSplit == 2 && k == 2 ? kN / 8 : 0;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      terms[k][half] = load_from(sums + (second + 2 * i + half) * kSummers + threadIdx.x, part);
+  }
 #pragma unroll
   for (int j = 0; j < 8; ++j) total[j] = 0;
-  for (int part = 0; part < plan.split; ++part) {
-    for (int s = 0; s < (part == 0 ? 1 : kSegments / plan.split); ++s) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float4 v = load_from(sums + (s * (kN / 8) + 2 * i + half) * kSummers + threadIdx.x, part);
-        add_segment(total[4 * half], v.x), add_segment(total[4 * half + 1], v.y);
-        add_segment(total[4 * half + 2], v.z), add_segment(total[4 * half + 3], v.w);
-      }
+  for (int k = 0; k < kTerms; ++k) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float4& v = terms[k][half];
+      add_segment(total[4 * half], v.x), add_segment(total[4 * half + 1], v.y);
+      add_segment(total[4 * half + 2], v.z), add_segment(total[4 * half + 3], v.w);
     }
   }
 }
 
 // A block of a cluster stores its share of the outputs.
-template <int kN, bool kGated>
-__device__ inline void store_parts(const Product& a, const WgmmaPlan& plan, const WgmmaWork& work, const Factor& f,
-                                   int row, int token, const float4* sums, unsigned stage) {
-  for (int i = work.part; i < kN / (kGated ? 32 : 16); i += plan.split) {
+template <int kN, bool kGated, int kSplit>
+__device__ inline void store_parts(const Product& a, const WgmmaWork& work, int tile, int token, const float4* sums,
+                                   unsigned stage) {
+  constexpr int kInHalf = kN / 32;
+  for (int i = work.part; i < (kGated ? 1 : 2) * kInHalf; i += kSplit) {
+    const auto [factor, first] = rows_of<kN, kGated>(a, tile, i / kInHalf);
+    const int row = first + i % kInHalf * 16;
     float total[8];
-    add_parts<kN>(plan, i, sums, total);
+    add_parts<kN, kSplit>(i, sums, total);
     if constexpr (kGated) {
       float up[8];
-      add_parts<kN>(plan, kN / 32 + i, sums, up);
-      store_gated<2>(f, row + 16 * i, token, a.T, total, up, stage);
+      add_parts<kN, kSplit>(kInHalf + i, sums, up);
+      store_gated<2>(a.factors[0], row, token, a.T, total, up, stage);
     } else {
-      store_sums<2>(f, row + 16 * i, token, a.T, total, stage);
+      store_sums<2>(a.factors[factor], row, token, a.T, total, stage);
     }
   }
 }
 
 // A block that has all of the sums stores them.
 template <int kN, bool kGated>
-__device__ inline void store_whole(const Product& a, const Factor& f, int row, int token, float (&totals)[kN / 2],
-                                   unsigned stage) {
+__device__ inline void store_whole(const Product& a, int tile, int token, float (&totals)[kN / 2], unsigned stage) {
+  using Half = float[kN / 4];
+  Half &one = reinterpret_cast<Half&>(totals), &other = reinterpret_cast<Half&>(totals[kN / 4]);
+  const WeightRows rows[2] = {rows_of<kN, kGated>(a, tile, 0), rows_of<kN, kGated>(a, tile, 1)};
   if constexpr (kGated) {
-    using Half = float[kN / 4];
-    store_gated<kN / 16>(f, row, token, a.T, reinterpret_cast<const Half&>(totals),
-                         reinterpret_cast<const Half&>(totals[kN / 4]), stage);
+    store_gated<kN / 16>(a.factors[0], rows[0].first, token, a.T, one, other, stage);
   } else {
-    store_sums<kN / 8>(f, row, token, a.T, totals, stage);
+    store_sums<kN / 16>(a.factors[rows[0].factor], rows[0].first, token, a.T, one, stage);
+    store_sums<kN / 16>(a.factors[rows[1].factor], rows[1].first, token, a.T, other, stage);
   }
 }
 
@@ -409,20 +440,21 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
   } else {
     take_registers<232>();
     wait_for_predecessor();  // before anything is written
-    GroupSummer<kN> summer(ring, plan.depth);
-    for (int tile = work.first; tile < work.end; tile += plan.clusters) {
-      const int t = work.weight_tile(tile);
-      const Factor& f = a.factors[kGated ? 0 : a.factor_of(t)];
-      const int row = (t - f.first_tile) * (kGated ? kN / 2 : kN),
-                token = work.token(tile) + static_cast<int>(threadIdx.x) / 32 * 16;
-      summer.sum_tile(a, work);
+    GroupSummer<kN> summer(ring, plan, work);
+    for (int at = work.first; at < work.end; at += plan.clusters) {
+      const int tile = work.weight_tile(at), token = work.token(at) + static_cast<int>(threadIdx.x) / 32 * 16;
+      summer.sum_tile(a);
       if (plan.split == 1) {
-        store_whole<kN, kGated>(a, f, row, token, summer.totals, ring.stage());
+        store_whole<kN, kGated>(a, tile, token, summer.totals, ring.stage());
       } else {
         float4* sums = reinterpret_cast<float4*>(shared + kHeaderBytes / 16);
         leave_sums(summer, plan, work, sums);
         meet_cluster();
-        store_parts<kN, kGated>(a, plan, work, f, row, token, sums, ring.stage());
+        if (plan.split == 2) {
+          store_parts<kN, kGated, 2>(a, work, tile, token, sums, ring.stage());
+        } else {
+          store_parts<kN, kGated, kSegments>(a, work, tile, token, sums, ring.stage());
+        }
         leave_cluster();  // nobody ends while its sums are read
       }
     }

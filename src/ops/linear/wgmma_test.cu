@@ -268,6 +268,8 @@ TEST_F(Wgmma, EveryPlanGivesTheSameBits) {
       {.T = 256, .K = 9216, .outs = {700}, .bf16 = false, .bias = true},
       {.T = 128, .K = 40, .outs = {17000}, .y_padding = 8},
       {.T = 1100, .K = 64, .outs = {3000, 33}, .bf16 = false},
+      {.T = 1000, .K = 520, .outs = {6000, 33}},
+      {.T = 256, .K = 512, .outs = {800, 400, 32, 32}, .bias = true},
   };
   for (const Shape& s : shapes) expect_same_bits_by_every_plan(s, false);
 }
@@ -281,6 +283,7 @@ TEST_F(Wgmma, EveryGatedPlanGivesTheBitsOfProductsAndSwiglu) {
       {.T = 512, .K = 2560, .outs = {1300, 1300}},
       {.T = 130, .K = 40, .outs = {100, 100}, .y_padding = 8},
       {.T = 1100, .K = 520, .outs = {17, 17}},
+      {.T = 1000, .K = 264, .outs = {3000, 3000}},
       {.T = 256, .K = 1024, .outs = {768, 768}, .scale = 40},
   };
   for (const Shape& s : shapes) expect_same_bits_by_every_plan(s, true);
