@@ -75,13 +75,19 @@ __device__ inline WeightRows rows_of(const Product& a, int tile, int half) {
 
 // --- shared memory ---------------------------------------------------------------------------------------------------
 
-// Where a warp that sums turns outputs: 8 tokens by 128 bytes.
-constexpr int kStageBytes = 8 * kBoxRowBytes;
+// Where a warp that sums turns outputs: kBoxes times 8 tokens by 128 bytes.
+constexpr int kStageBoxBytes = 8 * kBoxRowBytes;
+template <int kBoxes>
+struct Stage {
+  unsigned address;
+};
 
 // Barriers, then the ring of steps: tokens, then weights. Then a stage for each warp that sums.
 template <int kN>
 struct WgmmaRing {
   static constexpr int kTokenBytes = kTileTokens * kBoxRowBytes, kStepBytes = kTokenBytes + kN * kBoxRowBytes;
+  static constexpr int kStageBoxes = kN == 160 ? 1 : 2;  // as steps leave room for
+  static constexpr int kStageBytes = kStageBoxes * kStageBoxBytes;
   static constexpr int kStages = kSummers / 32 * kStageBytes;
   static constexpr int kDepth = (227 * 1024 - kHeaderBytes - kStages) / kStepBytes;
   static constexpr int kBytes = kHeaderBytes + kDepth * kStepBytes + kStages;
@@ -94,7 +100,7 @@ struct WgmmaRing {
   __device__ unsigned tokens(int slot) const { return header + kHeaderBytes + slot * kStepBytes; }
   __device__ unsigned weights(int slot) const { return tokens(slot) + kTokenBytes; }
   // Of this warp.
-  __device__ unsigned stage() const { return tokens(kDepth) + threadIdx.x / 32 * kStageBytes; }
+  __device__ Stage<kStageBoxes> stage() const { return {tokens(kDepth) + threadIdx.x / 32 * kStageBytes}; }
   // Of a slot: its step has come; its step has been read.
   __device__ unsigned full(int slot) const { return header + slot * 8; }
   __device__ unsigned empty(int slot) const { return header + (kDepth + slot) * 8; }
@@ -285,37 +291,49 @@ __device__ inline void store_piece(T* to, const uint4& piece, int count) {
 }
 
 // Stores what a warp has of 16 tokens from `token` on by 8 kEights rows from `row` on, from eight `kFirst` on.
-template <typename T, int kEights, int kFirst = 0>
+template <typename T, int kEights, int kFirst = 0, int kBoxes>
 __device__ inline void store_as(const Factor& f, int row, int token, int tokens, const float (&sums)[4 * kEights],
-                                unsigned stage) {
+                                Stage<kBoxes> stage) {
   constexpr int kValues = kPieceBytes / static_cast<int>(sizeof(T)), kInStage = kBoxRowBytes / 128 * kValues;
   constexpr int kNow = std::min(kInStage, kEights - kFirst), kPieces = kNow * 8 / kValues;  // of a token
+  constexpr int kReads = std::max(1, kPieces / 4);                                          // of a lane
   const int lane = threadIdx.x % 32;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    decltype(pair_of(static_cast<T*>(nullptr), 0, 0)) pairs[kNow];
-#pragma unroll
-    for (int i = 0; i < kNow; ++i) {
-      const int j = 4 * (kFirst + i) + 2 * half;
-      pairs[i] = pair_of(static_cast<T*>(nullptr), sums[j], sums[j + 1]);
-    }
+  for (int half = 0; half < 2; half += kBoxes) {
     __syncwarp();  // the stage has been read
-    write_stage(stage, pairs);
-    __syncwarp();
 #pragma unroll
-    for (int i = lane; i < 8 * kPieces; i += 32) {
-      const int to = row + 8 * kFirst + i % kPieces * kValues,
-                t = token + 8 * half + i / kPieces;
-      const uint4 piece = read_stage<T>(stage, i / kPieces, i % kPieces);
-      if (t < tokens) store_piece(static_cast<T*>(f.y) + t * f.y_stride + to, piece, f.N - to);
+    for (int box = 0; box < kBoxes; ++box) {
+      decltype(pair_of(static_cast<T*>(nullptr), 0, 0)) pairs[kNow];
+#pragma unroll
+      for (int i = 0; i < kNow; ++i) {
+        const int j = 4 * (kFirst + i) + 2 * (half + box);
+        pairs[i] = pair_of(static_cast<T*>(nullptr), sums[j], sums[j + 1]);
+      }
+      write_stage(stage.address + box * kStageBoxBytes, pairs);
+    }
+    __syncwarp();
+    uint4 pieces[kBoxes][kReads];
+#pragma unroll
+    for (int i = 0; i < kBoxes * kReads; ++i) {
+      const int at = i % kReads * 32 + lane;  // where a box has fewer than 32 pieces, half of the lanes read nothing
+      if (at < 8 * kPieces)
+        pieces[i / kReads][i % kReads] =
+            read_stage<T>(stage.address + i / kReads * kStageBoxBytes, at / kPieces, at % kPieces);
+    }
+#pragma unroll
+    for (int i = 0; i < kBoxes * kReads; ++i) {
+      const int at = i % kReads * 32 + lane, to = row + 8 * kFirst + at % kPieces * kValues,
+                t = token + 8 * (half + i / kReads) + at / kPieces;
+      if (at < 8 * kPieces && t < tokens)
+        store_piece(static_cast<T*>(f.y) + t * f.y_stride + to, pieces[i / kReads][i % kReads], f.N - to);
     }
   }
   if constexpr (kFirst + kNow < kEights) store_as<T, kEights, kFirst + kNow>(f, row, token, tokens, sums, stage);
 }
 // The same, with the bias.
-template <int kEights>
+template <int kEights, int kBoxes>
 __device__ inline void store_sums(const Factor& f, int row, int token, int tokens, float (&sums)[4 * kEights],
-                                  unsigned stage) {
+                                  Stage<kBoxes> stage) {
   if (f.bias) {
 #pragma unroll
     for (int i = 0; i < 4 * kEights; ++i) {
@@ -331,12 +349,14 @@ __device__ inline void store_sums(const Factor& f, int row, int token, int token
 }
 
 __device__ inline float2 rounded(float a, float b) {
-  return __bfloat1622float2(__floats2bfloat162_rn(a, b));
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+  const auto bits = reinterpret_cast<const unsigned&>(pair);
+  return {__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000)};
 }
 // The same, of gate and up: what is stored is what `swiglu` gives for the two products.
-template <int kEights>
+template <int kEights, int kBoxes>
 __device__ inline void store_gated(const Factor& f, int row, int token, int tokens, const float (&gate)[4 * kEights],
-                                   const float (&up)[4 * kEights], unsigned stage) {
+                                   const float (&up)[4 * kEights], Stage<kBoxes> stage) {
   float y[4 * kEights];
 #pragma unroll
   for (int i = 0; i < 4 * kEights; i += 2) {
@@ -374,9 +394,9 @@ __device__ inline void add_parts(int i, const float4* sums, float (&total)[8]) {
 }
 
 // A block of a cluster stores its share of the outputs.
-template <int kN, bool kGated, int kSplit>
+template <int kN, bool kGated, int kSplit, int kBoxes>
 __device__ inline void store_parts(const Product& a, const WgmmaWork& work, int tile, int token, const float4* sums,
-                                   unsigned stage) {
+                                   Stage<kBoxes> stage) {
   constexpr int kInHalf = kN / 32;
   for (int i = work.part; i < (kGated ? 1 : 2) * kInHalf; i += kSplit) {
     const auto [factor, first] = rows_of<kN, kGated>(a, tile, i / kInHalf);
@@ -394,8 +414,9 @@ __device__ inline void store_parts(const Product& a, const WgmmaWork& work, int 
 }
 
 // A block that has all of the sums stores them.
-template <int kN, bool kGated>
-__device__ inline void store_whole(const Product& a, int tile, int token, float (&totals)[kN / 2], unsigned stage) {
+template <int kN, bool kGated, int kBoxes>
+__device__ inline void store_whole(const Product& a, int tile, int token, float (&totals)[kN / 2],
+                                   Stage<kBoxes> stage) {
   using Half = float[kN / 4];
   Half &one = reinterpret_cast<Half&>(totals), &other = reinterpret_cast<Half&>(totals[kN / 4]);
   const WeightRows rows[2] = {rows_of<kN, kGated>(a, tile, 0), rows_of<kN, kGated>(a, tile, 1)};
