@@ -182,14 +182,22 @@ struct GroupSummer {
   const WgmmaWork& work;
   unsigned token_rows;  // where the tokens of this warpgroup begin in a step
   Turn turn;
+  bool leads;  // the other warpgroup waits for its first step
   float sums[kSums] = {}, totals[kSums];
 
   __device__ GroupSummer(const WgmmaRing<kN>& from, const WgmmaPlan& by, const WgmmaWork& of)
-      : ring(from), plan(by), work(of), token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes) {}
+      : ring(from), plan(by), work(of), token_rows(threadIdx.x / 128 * 64 * kBoxRowBytes), leads(threadIdx.x < 128) {}
 
+  // The second warpgroup begins a step behind the first, and stays there: while one stores, the other multiplies. The
+  // tensor cores lose nothing, for one warpgroup alone can keep them busy.
+  __device__ void follow() const {
+    if (!leads) asm volatile("bar.sync 2, %0;" ::"n"(kSummers) : "memory");
+  }
   // A slot may be filled again, as far as this warp is concerned.
-  __device__ void release(int slot) const {
+  __device__ void release(int slot) {
     if (threadIdx.x % 32 == 0) arrive(ring.empty(slot));
+    if (leads) asm volatile("bar.arrive 2, %0;" ::"n"(kSummers) : "memory");
+    leads = false;
   }
   // Sums a segment. While a step is multiplied the next is started.
   __device__ void sum_segment(int steps) {
@@ -462,6 +470,7 @@ __global__ void __launch_bounds__(kWgmmaThreads, 1)
     take_registers<232>();
     wait_for_predecessor();  // before anything is written
     GroupSummer<kN> summer(ring, plan, work);
+    summer.follow();
     for (int at = work.first; at < work.end; at += plan.clusters) {
       const int tile = work.weight_tile(at), token = work.token(at) + static_cast<int>(threadIdx.x) / 32 * 16;
       summer.sum_tile(a);
