@@ -374,46 +374,60 @@ __device__ inline void store_gated(const Factor& f, int row, int token, int toke
   store_as<bfloat, kEights>(f, row, token, tokens, y, stage);
 }
 
-// Adds up, in order, what all parts have of the i-th 16 weight rows of a tile. In `sums` a thread has kN / 8 pieces of
-// four, and as many of the second segment of a part that is not the first. All are asked for before the first is added.
-template <int kN, int kSplit>
-__device__ inline void add_parts(int i, const float4* sums, float (&total)[8]) {
-  constexpr int kTerms = kSplit == 2 ? 3 : kSegments;
+// What all parts have of 16 weight rows of a tile, for a thread: eight sums of each term, in order.
+template <int kSplit>
+struct Terms {
+  static constexpr int kTerms = kSplit == 2 ? 3 : kSegments;
   static_assert(kSplit == 2 || kSplit == kSegments);
-  float4 terms[kTerms][2];
+  float4 v[kTerms][2];
+
+  // Asks for those of the i-th 16 rows. In `sums` a thread has kN / 8 pieces of four, and as many of the second segment
+  // of a part that is not the first.
+  template <int kN>
+  __device__ void load(int i, const float4* sums) {
 #pragma unroll
-  for (int k = 0; k < kTerms; ++k) {
-    const int part = kSplit == 2 ? (k + 1) / 2 : k, second = kSplit == 2 && k == 2 ? kN / 8 : 0;
+    for (int k = 0; k < kTerms; ++k) {
+      const int part = kSplit == 2 ? (k + 1) / 2 : k, second = kSplit == 2 && k == 2 ? kN / 8 : 0;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      terms[k][half] = load_from(sums + (second + 2 * i + half) * kSummers + threadIdx.x, part);
-  }
-#pragma unroll
-  for (int j = 0; j < 8; ++j) total[j] = 0;
-#pragma unroll
-  for (int k = 0; k < kTerms; ++k) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const float4& v = terms[k][half];
-      add_segment(total[4 * half], v.x), add_segment(total[4 * half + 1], v.y);
-      add_segment(total[4 * half + 2], v.z), add_segment(total[4 * half + 3], v.w);
+      for (int half = 0; half < 2; ++half)
+        v[k][half] = load_from(sums + (second + 2 * i + half) * kSummers + threadIdx.x, part);
     }
   }
-}
+  __device__ void add_up(float (&total)[8]) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) total[j] = 0;
+#pragma unroll
+    for (int k = 0; k < kTerms; ++k) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        add_segment(total[4 * half], v[k][half].x), add_segment(total[4 * half + 1], v[k][half].y);
+        add_segment(total[4 * half + 2], v[k][half].z), add_segment(total[4 * half + 3], v[k][half].w);
+      }
+    }
+  }
+};
 
-// A block of a cluster stores its share of the outputs.
+// A block of a cluster stores its share of the outputs: every kSplit-th 16 rows. While some are stored, the next are on
+// their way.
 template <int kN, bool kGated, int kSplit, int kBoxes>
 __device__ inline void store_parts(const Product& a, const WgmmaWork& work, int tile, int token, const float4* sums,
                                    Stage<kBoxes> stage) {
-  constexpr int kInHalf = kN / 32;
-  for (int i = work.part; i < (kGated ? 1 : 2) * kInHalf; i += kSplit) {
+  constexpr int kInHalf = kN / 32, kAll = (kGated ? 1 : 2) * kInHalf;
+  Terms<kSplit> terms, up_terms;
+  const auto load = [&](int i) {
+    terms.template load<kN>(i, sums);
+    if constexpr (kGated) up_terms.template load<kN>(kInHalf + i, sums);
+  };
+  load(work.part);
+#pragma unroll 1
+  for (int i = work.part; i < kAll; i += kSplit) {
     const auto [factor, first] = rows_of<kN, kGated>(a, tile, i / kInHalf);
     const int row = first + i % kInHalf * 16;
-    float total[8];
-    add_parts<kN, kSplit>(i, sums, total);
+    float total[8], up[8];
+    terms.add_up(total);
+    if constexpr (kGated) up_terms.add_up(up);
+    if (i + kSplit < kAll) load(i + kSplit);
     if constexpr (kGated) {
-      float up[8];
-      add_parts<kN, kSplit>(kInHalf + i, sums, up);
       store_gated<2>(a.factors[0], row, token, a.T, total, up, stage);
     } else {
       store_sums<2>(a.factors[factor], row, token, a.T, total, stage);
