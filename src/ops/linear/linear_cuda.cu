@@ -5,12 +5,14 @@
 // memory. Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each
 // multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
 // of weights are on their way before the kernel before has ended. From 96 tokens on, on Hopper, wgmma instead, with
-// tiles whose size fits the number of multiprocessors (linear_wgmma.cuh); there swiglu is part of storing.
+// tiles whose size fits the number of multiprocessors, and which may be of two weights (linear_wgmma.cuh); there swiglu
+// is part of storing.
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
-// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30: products of 512 rows 426 to
-// 670 TFLOP/s, 1.5 to 2.2 times mma.sync; of 2048 rows 562 to 664. Precision: bf16 products, f32 sums. The order of
-// summation is a function of K alone: see linear_mma.cuh.
+// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30, before outputs went through
+// shared memory: products of 512 rows 426 to 670 TFLOP/s, 1.5 to 2.2 times mma.sync; of 2048 rows 562 to 664.
+// Precision: bf16 products, f32 sums, silu by the fast instructions. The order of summation is a function of K alone:
+// see linear_mma.cuh.
 #include <algorithm>
 #include <array>
 #include <limits>
