@@ -2,6 +2,9 @@
 // JSON lines:
 //   {"device", "copy_bytes_per_second" (read plus written), "read_bytes_per_second"}
 //   {"op", "shape", "us", "bytes", "flop", "limit_percent"}
+//   {"op": "linear plans", "shape", "rows", "split", "clusters", "us", "tflops", "expected_us", "taken"}, only if
+//   it is named: every way to run the products of many rows (linear_wgmma.cuh), what the rule that chooses one expects of
+//   it, and whether it chooses it
 // limit_percent: the time that the least bytes take at the read bandwidth, or the FLOP at the rate of a matrix product
 // (771 TFLOP/s for bf16, seen with cuBLAS on an H200), whichever is longer, over the time measured.
 // Ceilings: buffers of 4 GiB, the median of 20 runs after 3, by events.
@@ -20,6 +23,7 @@
 #include "backend/cuda.h"
 #include "ops/cuda/device_memory.h"
 #include "ops/cuda/launch.h"
+#include "ops/linear/linear_wgmma.cuh"
 
 namespace quire::cuda {
 namespace {
@@ -140,7 +144,16 @@ class Bench {
   // call(i) for i in [0, variants): each on operands of its own.
   void measure(const char* op, const std::string& shape, int variants, double bytes, double flop,
                const std::function<void(int)>& call) {
-    if (!only_.empty() && std::find(only_.begin(), only_.end(), op) == only_.end()) return memory_.clear();
+    if (only_.empty() || is_named(op)) {
+      const double us = time(op, variants, call), limit = 1e6 * std::max(bytes / read_, flop / kMatrixFlops);
+      std::printf("{\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.2f, \"bytes\": %.4g, \"flop\": %.4g, "
+                  "\"limit_percent\": %.1f}\n", op, shape.c_str(), us, bytes, flop, 100 * limit / us);
+      std::fflush(stdout);
+    }
+    clear();
+  }
+  // Microseconds of a call.
+  double time(const char* op, int variants, const std::function<void(int)>& call) {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
     call(0);
@@ -163,14 +176,13 @@ class Bench {
       if (run >= 3) us.push_back(1e3 * milliseconds / calls);
     }
     std::nth_element(us.begin(), us.begin() + 7, us.end());
-    const double limit = 1e6 * std::max(bytes / read_, flop / kMatrixFlops);
-    std::printf("{\"op\": \"%s\", \"shape\": \"%s\", \"us\": %.2f, \"bytes\": %.4g, \"flop\": %.4g, "
-                "\"limit_percent\": %.1f}\n", op, shape.c_str(), us[7], bytes, flop, 100 * limit / us[7]);
-    std::fflush(stdout);
     cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
     cudaEventDestroy(begin), cudaEventDestroy(end);
-    memory_.clear();
+    return us[7];
   }
+  bool is_named(const char* op) const { return std::find(only_.begin(), only_.end(), op) != only_.end(); }
+  // Ends operands.
+  void clear() { memory_.clear(); }
 
   Stream s;
 
@@ -214,6 +226,54 @@ void bench_gate_up(Bench& b, bool whole, std::int64_t F, std::int64_t D) {
       ops()->swiglu(b.s, y, spare, y);
     });
   }
+}
+
+// A product of many rows by every plan there is.
+void bench_plans(Bench& b, const char* name, std::int64_t T, std::int64_t K, const std::vector<std::int64_t>& outs,
+                 bool gated = false, bool bf16 = true) {
+  const std::int64_t N = std::accumulate(outs.begin(), outs.end(), std::int64_t{0});
+  const auto variants = static_cast<int>(kRotate / static_cast<std::size_t>(2 * N * K)) + 2;
+  const Rows x = b.rows(T, K);
+  std::vector<Rows> y;
+  for (const std::int64_t out : outs) y.push_back(bf16 ? b.rows(T, out) : b.logits(T, out));
+  std::vector<Product> products;
+  for (int i = 0; i < variants; ++i) {
+    Product a = {.factors = {},
+                 .count = 0,
+                 .gated = gated,
+                 .x = static_cast<const bfloat*>(x.data),
+                 .x_stride = x.stride,
+                 .T = static_cast<int>(T),
+                 .K = static_cast<int>(K),
+                 .segment = segment_columns(static_cast<int>(K))};
+    for (std::size_t f = 0; f < outs.size(); ++f) {
+      a.factors[a.count++] = {.w = static_cast<const bfloat*>(b.rows(outs[f], K, 0.05f).data),
+                              .y = y[f].data,
+                              .bias = nullptr,
+                              .y_stride = y[f].stride,
+                              .N = static_cast<int>(outs[f]),
+                              .first_tile = 0,
+                              .bf16 = bf16};
+    }
+    products.push_back(a);
+  }
+  const std::vector<WgmmaChoice> all = wgmma_choices(products[0]);
+  const auto taken = std::min_element(all.begin(), all.end(), [](const WgmmaChoice& one, const WgmmaChoice& other) {
+    return one.plan.work < other.plan.work;
+  });
+  for (auto choice = all.begin(); choice != all.end(); ++choice) {
+    const WgmmaPlan& plan = choice->plan;
+    const double us = b.time("linear plans", variants, [&](int i) {
+      choice->launch(b.s, products[static_cast<std::size_t>(i)], plan);
+    });
+    std::printf("{\"op\": \"linear plans\", \"shape\": \"%s %ld T=%ld\", \"rows\": %d, \"split\": %d, "
+                "\"clusters\": %d, \"us\": %.2f, \"tflops\": %.0f, \"expected_us\": %.2f, \"taken\": %s}\n",
+                name, static_cast<long>(K), static_cast<long>(T), plan.rows, plan.split, plan.clusters, us,
+                2e-6 * static_cast<double>(T * N * K) / us, 2.5e-3 * static_cast<double>(plan.work),
+                choice == taken ? "true" : "false");
+    std::fflush(stdout);
+  }
+  b.clear();
 }
 
 // The products of a decoder layer, one after the other: what a step of T rows reads of its weights.
@@ -473,7 +533,20 @@ void bench_sample(Bench& b, const char* name, const SamplingSettings& settings, 
 }
 
 void run(std::vector<std::string> only) {
+  const bool nothing_else = only.size() == 1;
   Bench b(measure_ceilings(), std::move(only));
+  for (const std::int64_t T : {256, 512}) {
+    if (!b.is_named("linear plans")) break;
+    bench_plans(b, "gate, up 9216+9216", T, 2560, {9216, 9216}, true);
+    bench_plans(b, "down 2560", T, 9216, {2560});
+    bench_plans(b, "GDN in 8192+4096+32+32", T, 2560, {8192, 4096, 32, 32});
+    bench_plans(b, "attention in 8192+1024+1024", T, 2560, {8192, 1024, 1024});
+    bench_plans(b, "drafter in 4096+1024+1024", T, 2560, {4096, 1024, 1024});
+    bench_plans(b, "out 2560", T, 4096, {2560});
+    bench_plans(b, "640", T, 2560, {640});
+    bench_plans(b, "head 248320", T, 2560, {248320}, false, false);
+    if (T == 512 && nothing_else) return;  // operands of the others take their time
+  }
   for (const std::int64_t T : {1, 8, 32, 64}) bench_sample(b, "greedy", {}, T);
   for (const std::int64_t T : {1, 32}) {
     bench_sample(b, "temperature", {.temperature = 0.8f}, T);

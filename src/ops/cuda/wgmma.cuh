@@ -82,35 +82,37 @@ __device__ inline std::uint64_t operand_at(unsigned address, unsigned apart = 16
   QUIRE_64_NAMES ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79"
 #define QUIRE_96_NAMES                                                                                                \
   QUIRE_80_NAMES ", %80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
-#define QUIRE_WGMMA(shape, names, operands)                                                                           \
-  "{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" names "}, "   \
-  operands ";\n}"
+#define QUIRE_WGMMA(shape, names, operands, flag)                                                                     \
+  "{\n.reg .pred adds;\nsetp.ne.u32 adds, " flag ", 0;\nwgmma.mma_async.sync.aligned." shape ".f32.bf16.bf16 {" names  \
+  "}, " operands ";\n}"
 
 // 64 rows of `tokens` by kN rows of `weights`, 16 columns, in the background. A lane has of rows lane / 4 and
-// lane / 4 + 8 of its warp's 16 columns 2 (lane % 4) and the next of each eight: sums[4 j ..] of the eight j.
+// lane / 4 + 8 of its warp's 16 columns 2 (lane % 4) and the next of each eight: sums[4 j ..] of the eight j. Unless it
+// `adds`, what stood in the sums is of no consequence.
 template <int kN>
-__device__ inline void multiply_add(float (&sums)[kN / 2], std::uint64_t tokens, std::uint64_t weights) {
+__device__ inline void multiply_add(float (&sums)[kN / 2], std::uint64_t tokens, std::uint64_t weights,
+                                    unsigned adds = 1) {
   static_assert(kN == 128 || kN == 160 || kN == 192);
   if constexpr (kN == 128) {
-    asm volatile(QUIRE_WGMMA("m64n128k16", QUIRE_64_NAMES, "%64, %65, adds, 1, 1, 0, 0")
+    asm volatile(QUIRE_WGMMA("m64n128k16", QUIRE_64_NAMES, "%64, %65, adds, 1, 1, 0, 0", "%66")
                  : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48)
-                 : "l"(tokens), "l"(weights));
+                 : "l"(tokens), "l"(weights), "r"(adds));
   } else if constexpr (kN == 160) {
-    asm volatile(QUIRE_WGMMA("m64n160k16", QUIRE_80_NAMES, "%80, %81, adds, 1, 1, 0, 0")
+    asm volatile(QUIRE_WGMMA("m64n160k16", QUIRE_80_NAMES, "%80, %81, adds, 1, 1, 0, 0", "%82")
                  : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48), QUIRE_FLOATS(64)
-                 : "l"(tokens), "l"(weights));
+                 : "l"(tokens), "l"(weights), "r"(adds));
   } else {
-    asm volatile(QUIRE_WGMMA("m64n192k16", QUIRE_96_NAMES, "%96, %97, adds, 1, 1, 0, 0")
+    asm volatile(QUIRE_WGMMA("m64n192k16", QUIRE_96_NAMES, "%96, %97, adds, 1, 1, 0, 0", "%98")
                  : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48), QUIRE_FLOATS(64),
                    QUIRE_FLOATS(80)
-                 : "l"(tokens), "l"(weights));
+                 : "l"(tokens), "l"(weights), "r"(adds));
   }
 }
 
 // 64 rows by 128 columns, 16 of depth: on the left each warp has its 16 rows in registers, as in mma.cuh; on the right
 // a row of a box is 64 columns at one depth.
 __device__ inline void multiply_add_rows(float (&sums)[64], const std::uint32_t (&left)[4], std::uint64_t right) {
-  asm volatile(QUIRE_WGMMA("m64n128k16", QUIRE_64_NAMES, "{%64, %65, %66, %67}, %68, adds, 1, 1, 1")
+  asm volatile(QUIRE_WGMMA("m64n128k16", QUIRE_64_NAMES, "{%64, %65, %66, %67}, %68, adds, 1, 1, 1", "1")
                : QUIRE_FLOATS(0), QUIRE_FLOATS(16), QUIRE_FLOATS(32), QUIRE_FLOATS(48)
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(right));
 }

@@ -33,6 +33,10 @@ struct Maps {
   CUtensorMap weights[kMostProjections], tokens;
 };
 
+// The copy engine will need it.
+__device__ inline void fetch_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
 // The box of a matrix from (row, column) on, with zeros for what it does not have; its bytes count for the barrier.
 __device__ inline void copy_box(unsigned to, const CUtensorMap* from, int column, int row, unsigned barrier) {
   asm volatile(

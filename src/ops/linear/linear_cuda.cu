@@ -5,12 +5,14 @@
 // memory. Up to 128 tokens a block has all of them, and of the weight rows what makes one block for each
 // multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
 // of weights are on their way before the kernel before has ended. From 96 tokens on, on Hopper, wgmma instead, with
-// tiles whose size fits the number of multiprocessors (linear_wgmma.cuh); there swiglu is part of storing.
+// tiles whose size fits the number of multiprocessors, and which may be of two weights (linear_wgmma.cuh); there swiglu
+// is part of storing.
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
-// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30: products of 512 rows 426 to
-// 670 TFLOP/s, 1.5 to 2.2 times mma.sync; of 2048 rows 562 to 664. Precision: bf16 products, f32 sums. The order of
-// summation is a function of K alone: see linear_mma.cuh.
+// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30, before outputs went through
+// shared memory: products of 512 rows 426 to 670 TFLOP/s, 1.5 to 2.2 times mma.sync; of 2048 rows 562 to 664.
+// Precision: bf16 products, f32 sums, silu by the fast instructions. The order of summation is a function of K alone:
+// see linear_mma.cuh.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -33,9 +35,8 @@ int device_attribute(cudaDeviceAttr attribute) {
   return value;
 }
 
-// Tiles of so many rows; those of a gated product have rows of both factors.
+// Tiles of so many rows of a factor.
 int count_tiles(Product& a, int rows) {
-  if (a.gated) return blocks_of(a.factors[0].N, rows / 2);
   int tiles = 0;
   for (int i = 0; i < a.count; ++i) {
     a.factors[i].first_tile = tiles;
@@ -133,7 +134,7 @@ template <int kN>
 Grid wgmma_grid(const WgmmaPlan& plan) {
   return {.blocks = dim3(static_cast<unsigned>(plan.clusters * plan.split)),
           .threads = kWgmmaThreads,
-          .shared = static_cast<std::size_t>(kHeaderBytes + plan.depth * WgmmaRing<kN>::kStepBytes),
+          .shared = WgmmaRing<kN>::kBytes,
           .cluster = static_cast<unsigned>(plan.split)};
 }
 
@@ -143,7 +144,7 @@ int running_clusters(int split) {
     const auto kernel = wgmma_kernel<128, false>;
     std::array<int, kSegments + 1> n = {0, device_attribute(cudaDevAttrMultiProcessorCount)};
     for (int blocks = 2; blocks <= kSegments; blocks *= 2) {
-      const Grid grid = wgmma_grid<128>({.split = blocks, .clusters = 1, .depth = WgmmaRing<128>::kDepth});
+      const Grid grid = wgmma_grid<128>({.split = blocks, .clusters = 1});
       check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(grid.shared)),
             "linear");
       cudaLaunchAttribute cluster = {.id = cudaLaunchAttributeClusterDimension, .val = {}};
@@ -158,30 +159,39 @@ int running_clusters(int split) {
   return counts[static_cast<std::size_t>(split)];
 }
 
+// Tiles of two halves; those of a gated product have rows of both factors.
+template <int kN>
+int count_wgmma_tiles(Product& a) {
+  const int halves = count_tiles(a, kN / 2);
+  return a.gated ? blocks_of(a.factors[0].N, kN / 2) : blocks_of(halves, 2);
+}
+
 template <int kN, bool kGated>
 void launch_wgmma(Stream& s, Product& a, const WgmmaPlan& plan) {
-  count_tiles(a, kN);
+  count_wgmma_tiles<kN>(a);
   Maps maps = {};
   for (int i = 0; i < a.count; ++i) {
-    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kGated ? kN / 2 : kN);
+    maps.weights[i] = map_for(a.factors[i].w, a.K, a.factors[i].N, a.K, kN / 2);
   }
   maps.tokens = map_for(a.x, a.K, a.T, a.x_stride, kTileTokens);
   launch(s, "linear", wgmma_grid<kN>(plan), wgmma_kernel<kN, kGated>, a, maps, plan);
 }
 
+// In units of 2.5 ns: a step takes one for each weight row; the beginning and the outputs of a tile take kTileEnds, and
+// kPartsEnds where parts are added up. Fitted to every plan of the 4B shape's products of 256 and 512 rows on an H200
+// (2026-11-30; 6 % off in the mean, more for the head), before outputs went through shared memory: to be fitted again
+// ("linear plans" of cuda_bench).
+constexpr int kTileEnds = 1500, kPartsEnds = 3200;
+
 template <int kN>
 void add_choices(Product& a, std::vector<WgmmaChoice>& all) {
-  const int weight_tiles = count_tiles(a, kN), token_tiles = blocks_of(a.T, kTileTokens);
+  const int weight_tiles = count_wgmma_tiles<kN>(a), token_tiles = blocks_of(a.T, kTileTokens);
   const int tiles = weight_tiles * token_tiles;
   for (const int split : {1, 2, kSegments}) {
     const int running = running_clusters(split);
     if (running == 0 || (split > 1 && blocks_of(a.K, a.segment) < kSegments)) continue;
     const int rounds = blocks_of(tiles, running), steps = blocks_of(a.K, kBoxColumns * split);
-    // In units of 2.5 ns: a step takes one for each weight row; the beginning and the outputs of a tile take 1500, and
-    // 3200 where parts are added up. Fitted to every plan of the 4B shape's products of 256 and 512 rows on an H200
-    // (2026-11-30; 6 % off in the mean, more for the head): of each it takes the fastest, and would with 800 to 1800
-    // and 2500 to 3600.
-    const std::int64_t work = std::int64_t{rounds} * (steps * kN + (split > 1 ? 3200 : 1500));
+    const std::int64_t work = std::int64_t{rounds} * (steps * kN + (split > 1 ? kPartsEnds : kTileEnds));
     const WgmmaPlan plan = {.rows = kN,
                             .split = split,
                             .weight_tiles = weight_tiles,

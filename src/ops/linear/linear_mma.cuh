@@ -26,9 +26,6 @@ inline int segment_columns(int K) {
   return blocks_of(blocks_of(K, kSegments), 128) * 128;
 }
 
-__device__ inline float2 pair_of(float*, float a, float b) { return {a, b}; }
-__device__ inline __nv_bfloat162 pair_of(bfloat*, float a, float b) { return __floats2bfloat162_rn(a, b); }
-
 // The first `count` of the values, in pieces of up to 16 bytes where that is possible.
 template <typename T, int kValues>
 __device__ inline void store_values(T* to, const float (&v)[kValues], int count) {
@@ -54,7 +51,7 @@ struct Factor {
   const float* bias;  // [N] or nullptr
   std::int64_t y_stride;
   int N;
-  int first_tile;  // of its rows, among the tiles of all factors
+  int first_tile;  // of its rows, among the tiles of all factors (halves of tiles: linear_wgmma.cuh)
   bool bf16;       // y; else f32
 
   __device__ void store(int row, std::int64_t token, float sum) const {

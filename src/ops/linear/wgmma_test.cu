@@ -20,22 +20,24 @@ namespace {
 
 constexpr int kTokens = 64, kDepth = 1024;
 
-// What both kernels leave: d[i][j] for lane and warp as wgmma has it.
+// What both kernels leave: d[i][j] for lane and warp as wgmma has it. Added to 0, as a segment is.
 template <int kN>
 __device__ void store(float* d, const float (&sums)[kN / 2]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
   for (int i = 0; i < kN / 2; ++i)
-    d[(warp * 16 + lane / 4 + i / 2 % 2 * 8) * kN + i / 4 * 8 + lane % 4 * 2 + i % 2] = sums[i];
+    d[(warp * 16 + lane / 4 + i / 2 % 2 * 8) * kN + i / 4 * 8 + lane % 4 * 2 + i % 2] = __fadd_rn(0.0f, sums[i]);
 }
 
-// d [kTokens, kN] = a [kTokens, kDepth] . b [kN, kDepth], by warpgroup.
+// d [kTokens, kN] = a [kTokens, kDepth] . b [kN, kDepth], by warpgroup. What stands in the sums before does not count.
 template <int kN>
 __global__ void __launch_bounds__(128) wgmma_product(const bfloat* a, const bfloat* b, float* d) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   __shared__ __align__(1024) unsigned char step[(kTokens + kN) * kBoxRowBytes];
   const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(step));
-  float sums[kN / 2] = {};
+  float sums[kN / 2];
+#pragma unroll
+  for (float& sum : sums) sum = __int_as_float(0x7fffffff);
   hold(sums);
   for (int column = 0; column < kDepth; column += kBoxColumns) {
     for (int i = static_cast<int>(threadIdx.x); i < (kTokens + kN) * 8; i += 128) {
@@ -49,7 +51,8 @@ __global__ void __launch_bounds__(128) wgmma_product(const bfloat* a, const bflo
     open_products();
 #pragma unroll
     for (int k = 0; k < kBoxColumns / 16; ++k)
-      multiply_add<kN>(sums, operand_at(at) + 2 * k, operand_at(at + kTokens * kBoxRowBytes) + 2 * k);
+      multiply_add<kN>(sums, operand_at(at) + 2 * k, operand_at(at + kTokens * kBoxRowBytes) + 2 * k,
+                       column > 0 || k > 0);
     commit_products();
     wait_for_products_but<0>();
     hold(sums);
@@ -265,6 +268,8 @@ TEST_F(Wgmma, EveryPlanGivesTheSameBits) {
       {.T = 256, .K = 9216, .outs = {700}, .bf16 = false, .bias = true},
       {.T = 128, .K = 40, .outs = {17000}, .y_padding = 8},
       {.T = 1100, .K = 64, .outs = {3000, 33}, .bf16 = false},
+      {.T = 1000, .K = 520, .outs = {6000, 33}},
+      {.T = 256, .K = 512, .outs = {800, 400, 32, 32}, .bias = true},
   };
   for (const Shape& s : shapes) expect_same_bits_by_every_plan(s, false);
 }
@@ -278,6 +283,7 @@ TEST_F(Wgmma, EveryGatedPlanGivesTheBitsOfProductsAndSwiglu) {
       {.T = 512, .K = 2560, .outs = {1300, 1300}},
       {.T = 130, .K = 40, .outs = {100, 100}, .y_padding = 8},
       {.T = 1100, .K = 520, .outs = {17, 17}},
+      {.T = 1000, .K = 264, .outs = {3000, 3000}},
       {.T = 256, .K = 1024, .outs = {768, 768}, .scale = 40},
   };
   for (const Shape& s : shapes) expect_same_bits_by_every_plan(s, true);
