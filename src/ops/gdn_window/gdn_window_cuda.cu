@@ -94,6 +94,9 @@ __device__ inline void fetch(const void* from, unsigned bytes) {
   asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 
+// The line that holds it.
+__device__ inline void fetch_line(const void* from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory"); }
+
 // The sum over kLanes neighbouring lanes, the same bits in each.
 template <int kLanes>
 __device__ inline float lane_sum(float x) {
@@ -157,6 +160,21 @@ struct Worker {
   __device__ void fetch_state(const Job& c) const {
     if (at.thread == kThreads - 64 && c.rows != 0) {
       fetch(w.state_of(c.slot, c.head), kGdnDim * kGdnDim * static_cast<unsigned>(sizeof(float)));
+    }
+  }
+  // The same for its records, whose k may be loaded late: of half of the threads for k, half for u two have a record, a
+  // line of 128 bytes each.
+  __device__ void fetch_records(const Job& c) const {
+    static_assert(kThreads == 2 * 2 * kGdnRing);
+    const int base = c.base(), i = ring_index(at.thread >> 1), line = (at.thread & 1) * 128;
+    if (i >= c.start - base) return;
+    const std::int64_t row = std::int64_t{c.slot} * kGdnRing + ring_index(base + i);
+    if (at.warp < kWarps / 2) {
+      fetch_line(reinterpret_cast<const char*>(w.ring_k.row(row) + c.key_head * kGdnDim) + line);
+    } else {
+      const char* u = reinterpret_cast<const char*>(w.ring_u.row(row) + c.head * kGdnDim) + line;
+#pragma unroll
+      for (int j = 0; j < static_cast<int>(sizeof(U) / sizeof(bfloat)); ++j) fetch_line(u + 256 * j);
     }
   }
   // What follows is loaded in the background. First what was there before this step: the checkpoint, in quarters, since
@@ -676,7 +694,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
   const Job &c = m.current, &next = m.next;
 #pragma unroll 1
   for (;;) {
-    Work(w, m).fetch_state(next);
+    Work(w, m).fetch_state(next), Work(w, m).fetch_records(next);
     if (threadIdx.x / 32 == kWarps - 1) {
       Work(w, m).gates(c);
     } else {
