@@ -157,14 +157,14 @@ struct Worker {
   }
 
   // To L2. The thread's warp has the fewest units in convolve.
-  __device__ void fetch_state(const Job& c) const {
+  __device__ void fetch_state(Job c) const {
     if (at.thread == kThreads - 64 && c.rows != 0) {
       fetch(w.state_of(c.slot, c.head), kGdnDim * kGdnDim * static_cast<unsigned>(sizeof(float)));
     }
   }
   // The same for its records, whose k may be loaded late: of half of the threads for k, half for u two have a record, a
   // line of 128 bytes each.
-  __device__ void fetch_records(const Job& c) const {
+  __device__ void fetch_records(Job c) const {
     static_assert(kThreads == 2 * 2 * kGdnRing);
     const int base = c.base(), i = ring_index(at.thread >> 1), line = (at.thread & 1) * 128;
     if (i >= c.start - base) return;
@@ -177,10 +177,12 @@ struct Worker {
       for (int j = 0; j < static_cast<int>(sizeof(U) / sizeof(bfloat)); ++j) fetch_line(u + 256 * j);
     }
   }
-  // What follows is loaded in the background. First what was there before this step: the checkpoint, in quarters, since
+  // What follows is loaded in the background. Jobs come as values: of one in shared memory a copy would read every number
+  // anew for each instruction, and what follows would wait for them one after the other.
+  // First what was there before this step: the checkpoint, in quarters, since
   // loads that wait for memory hold up all that goes to shared memory after them;
   template <int kQuarter>
-  __device__ void load_quarter(const Job& c, State& s) const {
+  __device__ void load_quarter(Job c, State& s) const {
     if (c.rows == 0) return;
     const float* from = w.state_of(c.slot, c.head) + at.warp * 16 * kGdnDim + 4 * at.lane;
     constexpr int kTilesOf = kGdnDim / 16 / 4;
@@ -198,7 +200,7 @@ struct Worker {
     load_quarter<0>(c, s), load_quarter<1>(c, s), load_quarter<2>(c, s), load_quarter<3>(c, s);
   }
   // the records: k and G,
-  __device__ void load_keys(const Job& c) const {
+  __device__ void load_keys(Job c) const {
     const int base = c.base(), records = c.start - base;
 #pragma unroll 1
     for (int i = at.row; i < records; i += kRows) {
@@ -212,7 +214,7 @@ struct Worker {
     }
   }
   // and u; a warp copies what it reads itself,
-  __device__ void load_u(const Job& c) const {
+  __device__ void load_u(Job c) const {
     constexpr int kOfRow = 16 / kOf16<U>;  // pieces
     const int base = c.base(), records = c.start - base, e = 16 * at.warp + at.lane % kOfRow * kOf16<U>;
 #pragma unroll 1
@@ -222,7 +224,7 @@ struct Worker {
     }
   }
   // the inputs of the tokens before, and the taps;
-  __device__ void load_past(const Job& c) const {
+  __device__ void load_past(Job c) const {
     if (c.rows == 0) return;
     if (at.row < kPast) {
       const bfloat* from = conv_row(c, at.row - kPast) + at.piece;
@@ -237,14 +239,14 @@ struct Worker {
     }
   }
   // then what the kernel before left: the window's inputs,
-  __device__ void load_inputs(const Job& c) const {
+  __device__ void load_inputs(Job c) const {
     if (at.row >= c.rows) return;
     const bfloat* from = w.qkv.row(c.first_row + at.row) + at.piece;
 #pragma unroll
     for (int part = 0; part < 3; ++part) copy(&m.input[kPast + at.row][part][at.piece], from + column(c, part));
   }
   // a and b, a token's in a word with a neighbour's, and G of the token before,
-  __device__ void load_gates(const Job& c) const {
+  __device__ void load_gates(Job c) const {
     const int i = at.thread & (kMostWindow - 1), which = at.thread >> 4;
     if (which < 2 && i < c.rows) {
       copy_async<4>(&m.gates[which][i],
@@ -256,7 +258,7 @@ struct Worker {
   }
   __device__ const bfloat* gate(const Matrix<bfloat>& x, const Job& c, int i) const { return x.row(c.first_row + i) + c.head; }
   // z, of which a thread copies what it reads itself,
-  __device__ void load_z(const Job& c) const {
+  __device__ void load_z(Job c) const {
     if (at.row < c.rows) copy(m.z[at.row] + at.piece, w.z.row(c.first_row + at.row) + c.head * kGdnDim + at.piece);
   }
   __device__ void copy(bfloat* to, const bfloat* from) const {
@@ -310,7 +312,7 @@ struct Worker {
       }
     }
   }
-  __device__ void store_inputs(const Job& c) const {
+  __device__ void store_inputs(Job c) const {
     if (at.row >= c.rows) return;
     bfloat* to = conv_row(c, at.row) + at.piece;
 #pragma unroll
@@ -619,7 +621,7 @@ struct Worker {
     }
   }
 
-  __device__ void store_updates(const Job& c) const {
+  __device__ void store_updates(Job c) const {
     if (at.row >= c.rows) return;
     const int t = c.start + at.row;
     U* to = w.ring_u.row(w.ring_row(c.slot, t)) + c.head * kGdnDim + at.piece;
