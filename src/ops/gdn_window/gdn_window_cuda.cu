@@ -226,10 +226,11 @@ struct Worker {
   // the inputs of the tokens before, and the taps;
   __device__ void load_past(Job c) const {
     if (c.rows == 0) return;
-    if (at.row < kPast) {
-      const bfloat* from = conv_row(c, at.row - kPast) + at.piece;
+    const int row = at.row - kRows / 2;  // half of the threads copy taps, others rows, yet others what load_gates does
+    if (row >= 0 && row < kPast) {
+      const bfloat* from = conv_row(c, row - kPast) + at.piece;
 #pragma unroll
-      for (int part = 0; part < 3; ++part) copy_async<16>(&m.input[at.row][part][at.piece], from + column(c, part));
+      for (int part = 0; part < 3; ++part) copy_async<16>(&m.input[row][part][at.piece], from + column(c, part));
     }
     if (at.thread < kGdnDim) {
 #pragma unroll
@@ -242,13 +243,19 @@ struct Worker {
   __device__ void load_inputs(Job c) const {
     if (at.row >= c.rows) return;
     const bfloat* from = w.qkv.row(c.first_row + at.row) + at.piece;
+    bfloat* to = &m.input[kPast + at.row][0][at.piece];
+    if (w.vectors) {
 #pragma unroll
-    for (int part = 0; part < 3; ++part) copy(&m.input[kPast + at.row][part][at.piece], from + column(c, part));
+      for (int part = 0; part < 3; ++part) copy_async<16>(to + part * kGdnDim, from + column(c, part));
+    } else {
+#pragma unroll 1
+      for (int part = 0; part < 3; ++part) copy_plainly(to + part * kGdnDim, from + column(c, part));
+    }
   }
   // a and b, a token's in a word with a neighbour's, and G of the token before,
   __device__ void load_gates(Job c) const {
-    const int i = at.thread & (kMostWindow - 1), which = at.thread >> 4;
-    if (which < 2 && i < c.rows) {
+    const int i = at.thread & (kMostWindow - 1), which = (at.thread >> 4) - (kThreads / 16 - 3);
+    if (which >= 0 && which < 2 && i < c.rows) {
       copy_async<4>(&m.gates[which][i],
                     reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(gate(which == 0 ? w.a : w.b, c, i)) / 4 * 4));
     }
@@ -259,10 +266,15 @@ struct Worker {
   __device__ const bfloat* gate(const Matrix<bfloat>& x, const Job& c, int i) const { return x.row(c.first_row + i) + c.head; }
   // z, of which a thread copies what it reads itself,
   __device__ void load_z(Job c) const {
-    if (at.row < c.rows) copy(m.z[at.row] + at.piece, w.z.row(c.first_row + at.row) + c.head * kGdnDim + at.piece);
+    if (at.row >= c.rows) return;
+    const bfloat* from = w.z.row(c.first_row + at.row) + c.head * kGdnDim + at.piece;
+    if (w.vectors) {
+      copy_async<16>(m.z[at.row] + at.piece, from);
+    } else {
+      copy_plainly(m.z[at.row] + at.piece, from);
+    }
   }
-  __device__ void copy(bfloat* to, const bfloat* from) const {
-    if (w.vectors) return copy_async<16>(to, from);
+  __device__ void copy_plainly(bfloat* to, const bfloat* from) const {
 #pragma unroll 1
     for (int j = 0; j < 8; ++j) to[j] = from[j];
   }
