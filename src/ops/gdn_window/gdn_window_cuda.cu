@@ -72,9 +72,8 @@ struct Shared {
   float beta[kMostWindow + kQuad];
   std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
   float before;                         // G of the token before the window
-  Job current, next, later;
-  bool late_keys;           // those of the current job came with u
-  std::int32_t numbers[5];  // of the job after the next: Cursor's
+  Job jobs[4];                          // in turn: the one before, this, the next, the one after that
+  std::int32_t numbers[5];              // of the job after the next: Cursor's
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -695,19 +694,20 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     let_successor_start();
     load_rest(guess);
     worker.load_numbers(first + 2 * step, jobs);
-    if (worker.at.thread == 0) m.current = worker.job(first, 0, jobs), m.late_keys = false;
-    if (worker.at.thread == 32) m.next = worker.job(first + step, 1, jobs);
+    if (worker.at.thread == 0) m.jobs[0] = worker.job(first, 0, jobs);
+    if (worker.at.thread == 32) m.jobs[1] = worker.job(first + step, 1, jobs);
     wait_for_copies();
     __syncthreads();
-    if (!__syncthreads_and(m.current == guess)) {
-      load_first(m.current), load_rest(m.current);
+    if (!__syncthreads_and(m.jobs[0] == guess)) {
+      load_first(m.jobs[0]), load_rest(m.jobs[0]);
       wait_for_copies();
       __syncthreads();
     }
   }
-  const Job &c = m.current, &next = m.next;
+  bool late_keys = false;  // those of the job came with u
 #pragma unroll 1
-  for (;;) {
+  for (unsigned nth = 0;; ++nth) {
+    const Job &c = m.jobs[nth % 4], &next = m.jobs[(nth + 1) % 4];
     Work(w, m).fetch_state(next), Work(w, m).fetch_records(next);
     if (threadIdx.x / 32 == kWarps - 1) {
       Work(w, m).gates(c);
@@ -721,7 +721,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     commit_copies();
     if (c.index != first) Work(w, m).template load_quarter<3>(c, s);
     Work(w, m).normalise(c);
-    if (m.late_keys) {
+    if (late_keys) {
       wait_for_copies_but<1>();
     } else {
       wait_for_copies_but<2>();
@@ -730,7 +730,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
       const int index = next.index + step;
-      m.later = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      m.jobs[(nth + 2) % 4] = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
@@ -743,13 +743,12 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     Work(w, m).store_outputs(c);
     if (next.index >= jobs) return;
     wait_for_copies_but<1>();  // the inputs
+    late_keys = c.needs_keys();
     __syncthreads();
-    if (threadIdx.x == 0) m.late_keys = c.needs_keys(), m.current = m.next, m.next = m.later;
-    __syncthreads();
-    if (m.late_keys) Work(w, m).load_keys(c);
-    Work(w, m).load_u(c), Work(w, m).load_z(c);
+    if (late_keys) Work(w, m).load_keys(next);
+    Work(w, m).load_u(next), Work(w, m).load_z(next);
     commit_copies();
-    Work(w, m).template load_quarter<2>(c, s);
+    Work(w, m).template load_quarter<2>(next, s);
   }
 }
 
