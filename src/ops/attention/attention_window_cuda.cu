@@ -8,9 +8,10 @@
 // Plan: keys are cut into leaves of kLeaf and groups of kGroupLeaves leaves, rows (token, head of the group) into
 // blocks of 16, 32 or 64. A unit of work is a row block, a key head and a leaf, a group or a whole sequence: leaves
 // when there are few, groups when they fill the machine, sequences when the results of groups would not fit the scratch
-// memory. Resident blocks walk the units (attention_window.cuh), leaves always on their way; a second kernel merges
-// what units left. Up to 16 rows, and everywhere but on Hopper, all warps of a block copy and sum; more rows are summed by
-// warpgroups, and copied by one of their own.
+// memory or, of many rows, when sequences fill the machine evenly. Resident blocks walk the units
+// (attention_window.cuh), leaves always on their way; a second kernel merges what units left. Up to 16 rows, and
+// everywhere but on Hopper, all warps of a block copy and sum; more rows are summed by warpgroups, and copied by one of
+// their own.
 //
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16 or wgmma, softmax f32, exp by ex2.approx; weights are
 // rounded to bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
@@ -229,9 +230,10 @@ Partials partials_in(const Stream& s, int rows, std::int64_t least_units) {
           .capacity = static_cast<int>(n / rows)};
 }
 
-// `kernel` takes units of kRows rows, `grid` says how many blocks run at once; `enough` units fill the machine.
+// `kernel` takes units of kRows rows, `grid` says how many blocks run at once; `enough` units fill the machine; `streams`
+// as in WindowAttention.
 template <int kE, int kRows>
-void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention), Grid grid, int enough) {
+void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention), Grid grid, int enough, int streams) {
   const TextAttention text = text_attention(a);
   const std::int64_t rows = std::int64_t{a.requests.longest} * text.group;
   const std::int64_t least_units = std::int64_t{a.requests.count} * text.key_heads * blocks(rows, kRows);
@@ -239,7 +241,8 @@ void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention)
   const WindowAttention call{
       .text = text,
       .partials = partials_in<kE>(s, static_cast<int>(std::min<std::int64_t>(rows, kRows)), least_units),
-      .enough = enough};
+      .enough = enough,
+      .streams = streams};
   grid.blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks.x, least_units * leaves));
   launch(s, "attention_window", grid, kernel, call);
   const dim3 merges(static_cast<unsigned>(a.requests.count), blocks(rows * text.key_heads, kMergeThreads / (kE / 4)));
@@ -254,7 +257,7 @@ void launch_window(Stream& s, const Attention& a) {
   launch_units<kE, Block::kRows>(
       s, a, window_kernel<kE, kRowWarps, kRowTiles, kTiles>,
       {.blocks = static_cast<unsigned>(resident), .threads = Block::kThreads, .shared = sizeof(Block)},
-      Block::kRows == 16 ? 4 * resident : 3 * resident / 4);
+      Block::kRows == 16 ? 4 * resident : 3 * resident / 4, 0);
 }
 
 template <int kE>
@@ -265,7 +268,7 @@ void launch_wide_window(Stream& s, const Attention& a) {
   launch_units<kE, kWideRows>(
       s, a, wide_window_kernel<kE>,
       {.blocks = static_cast<unsigned>(resident), .threads = kWideThreads, .shared = sizeof(Block)},
-      resident * Block::kStreams / 2);
+      resident * Block::kStreams / 2, resident * Block::kStreams);
 }
 
 // Every choice here is one of speed: the bits are the same.
