@@ -38,9 +38,11 @@ struct Job : Cursor {
   Job() = default;
   template <typename Window>
   __device__ Job(const Window& w, int job, int nth, const Cursor& cursor) : Cursor(cursor), index(job), parity(nth % 2) {
-    head = static_cast<int>(static_cast<unsigned>(job) % static_cast<unsigned>(w.value_heads));
-    key_head = head / w.group();
-    keeps_keys = head % w.group() == 0;
+    const unsigned heads = static_cast<unsigned>(w.value_heads);
+    head = static_cast<int>(static_cast<unsigned>(job) % heads);
+    const unsigned scaled = static_cast<unsigned>(head * w.key_heads);
+    key_head = static_cast<int>(scaled / heads);
+    keeps_keys = scaled % heads == 0;
     if (!sound(w.slots)) first_row = rows = slot = start = previous = 0;
   }
   // Whether k is needed to the end.
@@ -50,8 +52,20 @@ struct Job : Cursor {
 template <typename U>
 constexpr int kOf16 = 16 / static_cast<int>(sizeof(U));  // elements of 16 bytes
 
+// What the checkpoint says to the tokens of a block's second half while those of the first are solved, by tile and
+// thread. With records in f32 there is no room for it.
 template <typename U>
-struct Shared {
+struct Held {
+  static constexpr bool kFits = true;
+  alignas(16) float h[kMostWindow / kQuad][kThreads][4];
+};
+template <>
+struct Held<float> {
+  static constexpr bool kFits = false;
+};
+
+template <typename U>
+struct Shared : Held<U> {
   static constexpr int kUStride = kGdnDim + kOf16<U>;
   // Records by ring row, also those of the window. Here and below, rows beyond the last are for tokens that fill up a
   // tile: what they hold is of no consequence.
@@ -87,6 +101,9 @@ __device__ inline unsigned this_thread() {
   asm volatile("" : "+r"(t));
   return t;
 }
+
+// In a uniform register what is the same in all lanes, and not negative.
+__device__ inline int uniform(int x) { return static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(x))); }
 
 // `bytes`, a multiple of 16, come to L2 in the background: asked for by one thread, waited for by none.
 __device__ inline void fetch(const void* from, unsigned bytes) {
@@ -483,27 +500,49 @@ struct Worker {
 
   // h[n]: what s says to key and query of token begin + 4 n + part: [0], [1], and of the value 8 further [2], [3].
   __device__ void multiply_state(const State& s, int begin, int count, float (&h)[kTiles][4]) const {
-#pragma unroll
-    for (int n = 0; n < kTiles; ++n) h[n][0] = h[n][1] = h[n][2] = h[n][3] = 0;
+    clear(h);
 #pragma unroll
     for (int i = 0; i < kGdnDim / 16; ++i) {
       std::uint32_t hi[4], lo[4];
+      split_columns(s, i, hi, lo);
+      multiply_tokens(hi, lo, i, begin, count, h);
+    }
+  }
+  // The same for the `count` tokens from the first on, and for the `rest` after them.
+  __device__ void multiply_state(const State& s, int count, int rest, float (&h)[kTiles][4],
+                                 float (&later)[kTiles][4]) const {
+    clear(h), clear(later);
 #pragma unroll
-      for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
-      std::uint32_t b[(kTiles + 1) / 2][4];
+    for (int i = 0; i < kGdnDim / 16; ++i) {
+      std::uint32_t hi[4], lo[4];
+      split_columns(s, i, hi, lo);
+      multiply_tokens(hi, lo, i, 0, count, h);
+      multiply_tokens(hi, lo, i, count, rest, later);
+    }
+  }
+  __device__ void clear(float (&h)[kTiles][4]) const {
 #pragma unroll
-      for (int n = 0; n < kTiles; n += 2) {
-        if (kQuad * n < count) load_b(b[n / 2], m.x[2 * begin + 8 * n] + 16 * i, kStride);
-      }
-      // The high parts of all tokens first: one after the other, the two of a token would wait for each other.
+    for (int n = 0; n < kTiles; ++n) h[n][0] = h[n][1] = h[n][2] = h[n][3] = 0;
+  }
+  __device__ void split_columns(const State& s, int i, std::uint32_t (&hi)[4], std::uint32_t (&lo)[4]) const {
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        if (kQuad * (n / 2 * 2) < count) multiply(h[n], hi, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
-      }
+    for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
+  }
+  __device__ void multiply_tokens(const std::uint32_t (&hi)[4], const std::uint32_t (&lo)[4], int i, int begin, int count,
+                                  float (&h)[kTiles][4]) const {
+    std::uint32_t b[(kTiles + 1) / 2][4];
 #pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        if (kQuad * (n / 2 * 2) < count) multiply(h[n], lo, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
-      }
+    for (int n = 0; n < kTiles; n += 2) {
+      if (kQuad * n < count) load_b(b[n / 2], m.x[2 * begin + 8 * n] + 16 * i, kStride);
+    }
+    // The high parts of all tokens first: one after the other, the two of a token would wait for each other.
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      if (kQuad * (n / 2 * 2) < count) multiply(h[n], hi, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+    }
+#pragma unroll
+    for (int n = 0; n < kTiles; ++n) {
+      if (kQuad * (n / 2 * 2) < count) multiply(h[n], lo, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
     }
   }
 
@@ -551,15 +590,26 @@ struct Worker {
 #pragma unroll 1
     for (int begin = 0; begin < c.rows;) {
       const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
-      const int count = static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(end - begin)));  // a uniform register
+      const int count = uniform(end - begin);
       if (begin == 0 ? c.folds() : block_of(t) * L == t) {
         wait_for_u();
         fold(G(c), s, t - L);
         if (begin == 0) store_state(s, w.state_of(c.slot, c.head), at);
       }
       float h[kTiles][4];
-      multiply_state(s, begin, count, h);
-      if (end == c.rows) load_quarter<0>(next, s);
+      if (Memory::kFits && begin != 0 && block_of(t) * L != t) {
+        take_held(h);
+      } else {
+        const bool holds = Memory::kFits && end < c.rows && block_of(t) == block_of(c.start + c.rows - 1);
+        if (holds) {
+          float later[kTiles][4];
+          multiply_state(s, count, uniform(c.rows - end), h, later);
+          hold(later);
+        } else {
+          multiply_state(s, begin, count, h);
+        }
+        if (holds || end == c.rows) load_quarter<0>(next, s);
+      }
       wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
       begin_sums(begin, count, G(c) + row, h);
@@ -589,6 +639,24 @@ struct Worker {
       begin = end;
     }
     load_quarter<1>(next, s);
+  }
+
+  __device__ void hold(const float (&h)[kTiles][4]) const {
+    if constexpr (Memory::kFits) {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        *reinterpret_cast<float4*>(m.h[n][at.thread]) = {h[n][0], h[n][1], h[n][2], h[n][3]};
+      }
+    }
+  }
+  __device__ void take_held(float (&h)[kTiles][4]) const {
+    if constexpr (Memory::kFits) {
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        const float4 x = *reinterpret_cast<const float4*>(m.h[n][at.thread]);
+        h[n][0] = x.x, h[n][1] = x.y, h[n][2] = x.z, h[n][3] = x.w;
+      }
+    }
   }
 
   // After those of u, two groups have been started: inputs and keys of the next job.
@@ -672,13 +740,13 @@ struct Worker {
   }
 };
 
-// Jobs blockIdx, + gridDim, + 2 gridDim, ... While one is worked on, what the next needs is on its way.
+// Jobs blockIdx, + step, + 2 step, ... of `step` blocks. While one is worked on, what the next needs is on its way.
 template <typename U, int kTiles>
-__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs) {
+__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs, int step) {
   extern __shared__ __align__(16) unsigned char shared[];
   Shared<U>& m = *reinterpret_cast<Shared<U>*>(shared);
   using Work = Worker<U, kTiles>;
-  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
+  const int first = static_cast<int>(blockIdx.x);
   // The pools of a slot were last written a step ago. The numbers of the requests are of this step, but a chain of small
   // kernels that all started early may not have written them yet: they are only believed if they are so after the wait.
   State s;
@@ -704,7 +772,6 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
       __syncthreads();
     }
   }
-  bool late_keys = false;  // those of the job came with u
 #pragma unroll 1
   for (unsigned nth = 0;; ++nth) {
     const Job &c = m.jobs[nth % 4], &next = m.jobs[(nth + 1) % 4];
@@ -719,9 +786,9 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     // Small copies are started before the next checkpoint: what is asked for after it waits for all of it.
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
     commit_copies();
-    if (c.index != first) Work(w, m).template load_quarter<3>(c, s);
+    if (nth != 0) Work(w, m).template load_quarter<3>(c, s);
     Work(w, m).normalise(c);
-    if (late_keys) {
+    if (nth != 0 && m.jobs[(nth + 3) % 4].needs_keys()) {  // keys came with u
       wait_for_copies_but<1>();
     } else {
       wait_for_copies_but<2>();
@@ -743,9 +810,8 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     Work(w, m).store_outputs(c);
     if (next.index >= jobs) return;
     wait_for_copies_but<1>();  // the inputs
-    late_keys = c.needs_keys();
     __syncthreads();
-    if (late_keys) Work(w, m).load_keys(next);
+    if (c.needs_keys()) Work(w, m).load_keys(next);
     Work(w, m).load_u(next), Work(w, m).load_z(next);
     commit_copies();
     Work(w, m).template load_quarter<2>(next, s);
@@ -771,7 +837,8 @@ void launch_window(Stream& s, const GdnWindow& a) {
   check(cudaFuncSetAttribute(window_kernel<U, kTiles>, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "gdn_window");
-  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs);
+  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs,
+         static_cast<int>(grid.blocks.x));
 }
 
 template <typename U>
