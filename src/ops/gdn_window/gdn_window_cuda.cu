@@ -563,7 +563,7 @@ struct Worker {
   }
 
   // What the first half of the block at ring row `block` contributes to tokens of the second.
-  __device__ void add_early(float (&h)[kTiles][4], int block) const {
+  __device__ void add_early(float (&h)[kTiles][4], int block, int count) const {
     float2 u[4];
     std::uint32_t hi[4], lo[4];
     load_updates(u, block);
@@ -571,6 +571,7 @@ struct Worker {
     for (int i = 0; i < 4; ++i) split(u[i].x, u[i].y, hi[i], lo[i]);
 #pragma unroll
     for (int n = 0; n < kTiles; n += 2) {
+      if (kQuad * n >= count) break;
       std::uint32_t b[2][4];
       load_b(b[0], m.early[0][8 * n], kHalf + 8);
       load_b(b[1], m.early[1][8 * n], kHalf + 8);
@@ -613,20 +614,11 @@ struct Worker {
       wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
       begin_sums(begin, count, G(c) + row, h);
-      if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
-#pragma unroll 2
-      for (int j = ring_index(half); j < row; ++j) {
-        apply(h, j, to_f32(m.u[j][at.value]), to_f32(m.u[j][at.value + 8]), 0, -1);
-      }
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        if (kQuad * n >= count) break;
-#pragma unroll
-        for (int part = 0; part < kQuad; ++part) {
-          float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
-          store_update(u, row + kQuad * n + part);
-          apply(h, row + kQuad * n + part, u[0], u[1], n, part);
-        }
+      if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L), count);
+      if (kTiles > 2 && count <= 2 * kQuad) {
+        substitute<std::min(kTiles, 2)>(h, ring_index(half), row, count);
+      } else {
+        substitute<kTiles>(h, ring_index(half), row, count);
       }
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
@@ -639,6 +631,26 @@ struct Worker {
       begin = end;
     }
     load_quarter<1>(next, s);
+  }
+
+  // The records of a half from ring row `first` on, one by one: those before ring row `row`, then those of the tokens,
+  // `count` in kMost tiles at most.
+  template <int kMost>
+  __device__ void substitute(float (&h)[kTiles][4], int first, int row, int count) const {
+#pragma unroll 2
+    for (int j = first; j < row; ++j) {
+      apply<kMost>(h, j, to_f32(m.u[j][at.value]), to_f32(m.u[j][at.value + 8]), 0, -1);
+    }
+#pragma unroll
+    for (int n = 0; n < kMost; ++n) {
+      if (kQuad * n >= count) break;
+#pragma unroll
+      for (int part = 0; part < kQuad; ++part) {
+        float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
+        store_update(u, row + kQuad * n + part);
+        apply<kMost>(h, row + kQuad * n + part, u[0], u[1], n, part);
+      }
+    }
   }
 
   __device__ void hold(const float (&h)[kTiles][4]) const {
@@ -678,17 +690,18 @@ struct Worker {
     }
   }
 
-  // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part, and to its own
-  // output; part -1: to all. A token before it keeps its sums: u may be NaN.
+  // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part of the first
+  // kMost tiles, and to its own output; part -1: to all. A token before it keeps its sums: u may be NaN.
+  template <int kMost>
   __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
-    float weights[kTiles == 1 ? 4 : 2 * kTiles];
+    float weights[kMost == 1 ? 4 : 2 * kMost];
 #pragma unroll
-    for (int i = 0; i < 2 * kTiles; i += 4) {
+    for (int i = 0; i < 2 * kMost; i += 4) {
       if (i + 4 <= 2 * n) continue;
       *reinterpret_cast<float4*>(weights + i) = *reinterpret_cast<const float4*>(m.weight[row][at.part] + i);
     }
 #pragma unroll
-    for (int i = n; i < kTiles; ++i) {
+    for (int i = n; i < kMost; ++i) {
       if (i > n || at.part > part) {
         h[i][0] = __fmaf_rn(-weights[2 * i], u0, h[i][0]);
         h[i][2] = __fmaf_rn(-weights[2 * i], u1, h[i][2]);
