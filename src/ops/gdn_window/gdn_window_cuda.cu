@@ -3,10 +3,11 @@
 // in fragments, rings of 64 records and 20 rows of inputs.
 // Bytes of a request: the checkpoint once (2 MB at 32 heads), 12.4 KB a record read or written, 41 KB a token; again the
 // checkpoint when it folds. FLOP: 4,096 an MMA, 512 MMAs a head for 16 tokens, 512 a fold. The wall is memory.
-// Plan: two blocks an SM take jobs, a request and a value head each; a warp has 16 of its values, whose part of the
-// checkpoint it holds in registers as fragments: A of the products, accumulators of a fold. The first checkpoint is on
-// its way before the wait for the kernel before, each later one as soon as that before it has been used; by then it is in
-// L2, where it was asked to come when the job before began, so that memory has work while blocks compute.
+// Plan: two blocks an SM take jobs, a request and a value head each, dealt out so that each has costly ones (folds) and
+// cheap ones; a warp has 16 of its values, whose part of the checkpoint it holds in registers as fragments: A of the
+// products, accumulators of a fold. The first checkpoint is on its way before the wait for the kernel before, each
+// later one as soon as that before it has been used; by then it is in L2, where it was asked to come when the job
+// before began, so that memory has work while blocks compute.
 // Measured (one H200, 2026-11-29, gdn_bench, T = 16): 50 us for 32 requests, 48 % of the limit; 77 us with a fold; 15 us
 // for 8, 9 us for one.
 // Precision: C, y and the weights of a block's first half as two bf16 (hi, lo), everything else f32 between the rounding
@@ -29,6 +30,7 @@ constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a head
 constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
 constexpr int kRows = kThreads / kPieces;  // of a head that all threads copy at once
 constexpr int kQuad = 4;                   // tokens of one tile of 8 columns: k and q of each
+constexpr int kOrdered = 32;               // requests at most that are put in order: those of a warp's lanes
 
 // A request and a value head.
 struct Job : Cursor {
@@ -88,6 +90,8 @@ struct Shared : Held<U> {
   float before;                         // G of the token before the window
   Job jobs[4];                          // in turn: the one before, this, the next, the one after that
   std::int32_t numbers[5];              // of the job after the next: Cursor's
+  std::int32_t order[2][kOrdered];      // requests by what they cost, most first: before and after the wait
+  std::int32_t places;                  // jobs of this block
 };
 
 // A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
@@ -163,8 +167,48 @@ struct Worker {
 
   __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
 
-  __device__ Job job(int index, int nth, int jobs) const {
-    return {w, index, nth, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
+  // Which of all jobs is the block's job nth, `jobs` if it has fewer. Rows of as many jobs as there are blocks, to and
+  // fro, so that who begins with a costly job ends with a cheap one; half of the blocks go backwards, so that at all
+  // times some jobs are costly, that is to say write, and some are not.
+  __device__ int place(int nth, int jobs, int step) const {
+    const int first = static_cast<int>(blockIdx.x);
+    if (nth >= m.places) return jobs;
+    if (first >= step / 2) nth = m.places - 1 - nth;
+    return nth * step + (nth % 2 == 0 ? first : step - 1 - first);
+  }
+  __device__ int request_of(int index, int jobs, int which) const {
+    const int place = static_cast<int>(static_cast<unsigned>(index) / static_cast<unsigned>(w.value_heads));
+    return jobs <= kOrdered * w.value_heads ? m.order[which][place] : place;
+  }
+  // Puts requests in order; lane i gets the block's job i. By one warp.
+  __device__ Job first_job(int jobs, int step, int which) const {
+    const bool ordered = jobs <= kOrdered * w.value_heads;
+    Cursor mine;
+    int cost = -1, before = 0;
+    if (ordered && at.lane * w.value_heads < jobs) {
+      mine = Cursor(w, at.lane);
+      const bool crosses = block_of(mine.start) != block_of(mine.start + mine.rows - 1);
+      cost = mine.rows <= 0 ? 0 : mine.folds() ? 3 : crosses ? 2 : 1;
+    }
+#pragma unroll
+    for (int other = 3; other >= 0; --other) {
+      const unsigned lanes = __ballot_sync(~0u, cost == other);
+      if (other >= cost) before += __popc(other > cost ? lanes : lanes & ((1u << at.lane) - 1));
+    }
+    if (cost >= 0) m.order[which][before] = at.lane;
+    if (at.lane == 0) {
+      const int rounds = jobs / step, first = static_cast<int>(blockIdx.x);
+      m.places = rounds + ((rounds % 2 == 0 ? first : step - 1 - first) < jobs - rounds * step ? 1 : 0);
+    }
+    __syncwarp();
+    const int index = place(at.lane, jobs, step), request = index < jobs ? request_of(index, jobs, which) : 0;
+    const int from = ordered ? request : 0;
+    Cursor cursor;
+    cursor.first_row = __shfl_sync(~0u, mine.first_row, from), cursor.rows = __shfl_sync(~0u, mine.rows, from);
+    cursor.slot = __shfl_sync(~0u, mine.slot, from), cursor.start = __shfl_sync(~0u, mine.start, from);
+    cursor.previous = __shfl_sync(~0u, mine.previous, from);
+    if (!ordered && index < jobs) cursor = Cursor(w, request);
+    return {w, index, at.lane, index < jobs ? cursor : Cursor()};
   }
   __device__ float* G(const Job& c) const { return m.G[c.parity]; }
   // The column in qkv of the head's q, k or v.
@@ -294,10 +338,12 @@ struct Worker {
 #pragma unroll 1
     for (int j = 0; j < 8; ++j) to[j] = from[j];
   }
-  // and the numbers of a job.
-  __device__ void load_numbers(int index, int jobs) const {
-    if (at.thread >= 5 || index >= jobs) return;
-    const int request = index / w.value_heads;
+  // and the numbers of job nth.
+  __device__ void load_numbers(int nth, int jobs, int step) const {
+    if (at.thread >= 5) return;
+    const int index = place(nth, jobs, step);
+    if (index >= jobs) return;
+    const int request = request_of(index, jobs, 1);
     const std::int32_t* const from[] = {w.first_row + request, w.first_row + request + 1, w.slot + request,
                                         w.generated + request, w.previous + request};
 #pragma unroll
@@ -753,13 +799,12 @@ struct Worker {
   }
 };
 
-// Jobs blockIdx, + step, + 2 step, ... of `step` blocks. While one is worked on, what the next needs is on its way.
+// Jobs as Worker::place says, of `step` blocks. While one is worked on, what the next needs is on its way.
 template <typename U, int kTiles>
 __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs, int step) {
   extern __shared__ __align__(16) unsigned char shared[];
   Shared<U>& m = *reinterpret_cast<Shared<U>*>(shared);
   using Work = Worker<U, kTiles>;
-  const int first = static_cast<int>(blockIdx.x);
   // The pools of a slot were last written a step ago. The numbers of the requests are of this step, but a chain of small
   // kernels that all started early may not have written them yet: they are only believed if they are so after the wait.
   State s;
@@ -769,14 +814,21 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
       worker.load_keys(c), worker.load_past(c), worker.load_u(c), worker.load_state(c, s);
     };
     const auto load_rest = [&](const Job& c) { worker.load_inputs(c), worker.load_gates(c), worker.load_z(c); };
-    const Job guess = worker.job(first, 0, jobs);
+    if (worker.at.warp == 0) {
+      const Job job = worker.first_job(jobs, step, 0);
+      if (worker.at.lane == 0) m.jobs[3] = job;
+    }
+    __syncthreads();
+    const Job guess = m.jobs[3];
     load_first(guess);
     wait_for_predecessor();
     let_successor_start();
     load_rest(guess);
-    worker.load_numbers(first + 2 * step, jobs);
-    if (worker.at.thread == 0) m.jobs[0] = worker.job(first, 0, jobs);
-    if (worker.at.thread == 32) m.jobs[1] = worker.job(first + step, 1, jobs);
+    if (worker.at.warp == 0) {
+      const Job job = worker.first_job(jobs, step, 1);
+      if (worker.at.lane < 2) m.jobs[worker.at.lane] = job;
+      worker.load_numbers(2, jobs, step);
+    }
     wait_for_copies();
     __syncthreads();
     if (!__syncthreads_and(m.jobs[0] == guess)) {
@@ -786,8 +838,8 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     }
   }
 #pragma unroll 1
-  for (unsigned nth = 0;; ++nth) {
-    const Job &c = m.jobs[nth % 4], &next = m.jobs[(nth + 1) % 4];
+  for (int nth = 0;; ++nth) {
+    const Job &c = m.jobs[nth & 3], &next = m.jobs[(nth + 1) & 3];
     Work(w, m).fetch_state(next), Work(w, m).fetch_records(next);
     if (threadIdx.x / 32 == kWarps - 1) {
       Work(w, m).gates(c);
@@ -801,7 +853,7 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     commit_copies();
     if (nth != 0) Work(w, m).template load_quarter<3>(c, s);
     Work(w, m).normalise(c);
-    if (nth != 0 && m.jobs[(nth + 3) % 4].needs_keys()) {  // keys came with u
+    if (nth != 0 && m.jobs[(nth + 3) & 3].needs_keys()) {  // keys came with u
       wait_for_copies_but<1>();
     } else {
       wait_for_copies_but<2>();
@@ -809,13 +861,13 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
-      const int index = next.index + step;
-      m.jobs[(nth + 2) % 4] = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      const int index = Work(w, m).place(nth + 2, jobs, step);
+      m.jobs[(nth + 2) & 3] = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
     if (!c.needs_keys()) Work(w, m).load_keys(next);
-    Work(w, m).load_numbers(next.index + 2 * step, jobs);
+    Work(w, m).load_numbers(nth + 3, jobs, step);
     commit_copies();
     Work(w, m).solve(c, next, s);
     __syncthreads();
