@@ -56,24 +56,26 @@ struct Worker : Loads<U> {
   using Base::G, Base::column, Base::conv_row, Base::gate;
 
   // q, k and v of the window after convolution and SiLU, rounded, by all warps but the last. Tokens after the window, up
-  // to a multiple of 4, get what happens to lie there.
+  // to a multiple of kTogether, get what happens to lie there.
   __device__ void convolve(const Job& c) const {
     constexpr unsigned kPairs = kGdnDim / 2;
+    constexpr int kTogether = (kTiles == 1 ? 1 : 2) * kQuad;
 #pragma unroll 1
-    for (unsigned unit = static_cast<unsigned>(at.thread); unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
+    for (unsigned unit = static_cast<unsigned>(at.thread); unit < 3 * kPairs * kTiles * kQuad / kTogether;
+         unit += kThreads - 32) {
       const int e = static_cast<int>(unit % kPairs * 2), part = static_cast<int>(unit / kPairs % 3);
-      const int first = static_cast<int>(unit / kPairs / 3 * kQuad);  // token
+      const int first = static_cast<int>(unit / kPairs / 3 * kTogether);  // token
       if (first >= c.rows) break;
       const float4 low = *reinterpret_cast<const float4*>(m.taps[part][e]);
       const float4 high = *reinterpret_cast<const float4*>(m.taps[part][e + 1]);
       const float tap[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
-      std::uint32_t x[kPast + kQuad];
+      std::uint32_t x[kPast + kTogether];
 #pragma unroll
-      for (int i = 0; i < kPast + kQuad; ++i) x[i] = *reinterpret_cast<const std::uint32_t*>(&m.input[first + i][part][e]);
+      for (int i = 0; i < kPast + kTogether; ++i) x[i] = *reinterpret_cast<const std::uint32_t*>(&m.input[first + i][part][e]);
       bfloat* to = (part == 2 ? m.v[first] : m.x[2 * first + 1 - part]) + e;
       const int step = part == 2 ? kStride : 2 * kStride;
 #pragma unroll
-      for (int i = 0; i < kQuad; ++i) {
+      for (int i = 0; i < kTogether; ++i) {
         float sum[2] = {};
 #pragma unroll
         for (int j = 0; j < kTaps; ++j) {
