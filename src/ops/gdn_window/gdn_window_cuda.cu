@@ -503,6 +503,7 @@ struct Worker : Loads<U> {
 template <typename U, int kTiles>
 __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs, int step) {
   extern __shared__ __align__(16) unsigned char shared[];
+  static_assert(sizeof(Shared<U>) <= 113 * 1024);  // two blocks an SM
   Shared<U>& m = *reinterpret_cast<Shared<U>*>(shared);
   using Work = Worker<U, kTiles>;
   // The pools of a slot were last written a step ago. The numbers of the requests are of this step, but a chain of small
