@@ -134,13 +134,14 @@ template <int kE, int kRows>
 __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttention a) {
   // Results on their way: the fewer the more threads run at once, and of many rows there are many threads.
   constexpr int kAhead = kRows == 16 ? 8 : 4, kItemThreads = kE / 4, kItems = kMergeThreads / kItemThreads;
-  wait_for_predecessor();
-  let_successor_start();
   const TextAttention& text = a.text;
   const int request = blockIdx.x, heads = text.key_heads * text.group, thread = static_cast<int>(threadIdx.x);
   const int item = static_cast<int>(blockIdx.y) * kItems + thread / kItemThreads, token = item / heads;
-  const int first = text.requests.first_row[request], tokens = text.requests.first_row[request + 1] - first;
-  const int column = thread % kItemThreads * 4, start = text.requests.start[request];
+  const int first = __ldcg(text.requests.first_row + request);
+  const int tokens = __ldcg(text.requests.first_row + request + 1) - first;
+  const int column = thread % kItemThreads * 4, start = __ldcg(text.requests.start + request);
+  wait_for_predecessor();
+  let_successor_start();
   const Cut& cut = *a.partials.cut;
   const int shift = cut.shift, first_unit = cut.first_unit[request];
   const int last_unit = cut.first_unit[text.requests.count + request], last_piece = (start + tokens - 1) >> shift;
