@@ -36,7 +36,8 @@ struct Partials {
 struct WindowAttention {
   TextAttention text;
   Partials partials;
-  int enough;  // units that fill the machine
+  int enough;   // units that fill the machine
+  int streams;  // that take units as wholes where that is even; 0: none does
 };
 
 // Merging a partial result: the sums so far times `old`, the new ones times `added`.
@@ -72,43 +73,66 @@ __device__ inline void merge(Sums<kColumns, kRowTiles>& all, const Sums<kColumns
 
 // Leaves the result of a unit, or, if there is `more` than that, merges it into what the unit left before. Of the rows
 // of the block `rows` exist. This thread's sums of weights are those of quarter `quarter`, and it leaves them if
-// `leaves`.
+// `leaves`. What was left before is read for both rows of a tile at once: each read waits for L2.
 template <int kE, int kColumns, int kRowTiles>
 __device__ inline void store_partial(const Partials& to, int unit, int rows, const Sums<kColumns, kRowTiles>& sums,
                                      const Place& at, int quarter, bool leaves, bool more) {
 #pragma unroll
   for (int i = 0; i < kRowTiles; ++i) {
+    bool exists[2];
+    float *to_max[2], *to_weights[2], *out[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = at.row(i, half);
-      const bool exists = row < rows;
-      const std::int64_t index = std::int64_t{unit} * to.rows + (exists ? row : 0);
-      float* const to_max = reinterpret_cast<float*>(to.maxima + index) + at.column_warp;
-      float* const to_weights = reinterpret_cast<float*>(to.weights + index) + quarter;
-      float* const out = to.out + index * kE + at.column_warp * kColumns;
-      float max = sums.max[i][half], weights = sums.weights[i][half];
-      MergeFactors factors{max, 0, 1};
-      if (more && exists) {
-        const float before = *to_max;
-        factors = max == kMinusInfinity ? MergeFactors{before, 1, 0} : merge_factors(before, max);
-        max = factors.max, weights = factors(*to_weights, weights);
+      exists[half] = row < rows;
+      const std::int64_t index = std::int64_t{unit} * to.rows + (exists[half] ? row : 0);
+      to_max[half] = reinterpret_cast<float*>(to.maxima + index) + at.column_warp;
+      to_weights[half] = reinterpret_cast<float*>(to.weights + index) + quarter;
+      out[half] = to.out + index * kE + at.column_warp * kColumns;
+    }
+    const auto leave = [&](int half, float max, float weights) {
+      if (exists[half] && at.lane % 4 == 0) *to_max[half] = max;
+      if (exists[half] && leaves) *to_weights[half] = weights;
+    };
+    const auto pair = [&](int half, int n) {
+      return make_float2(sums.out[i][n][2 * half], sums.out[i][n][2 * half + 1]);
+    };
+    if (more) {
+      float max[2], weights[2];
+      float2 before[2][kColumns / 8];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // a row that does not exist: of row 0, or another's
+        max[half] = *to_max[half], weights[half] = *to_weights[half];
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) before[half][n] = *reinterpret_cast<float2*>(out[half] + at.column(n));
       }
       __syncwarp();  // four lanes have read what one writes
-      if (exists && at.lane % 4 == 0) *to_max = max;
-      if (exists && leaves) *to_weights = weights;
-      const auto pair = [&](int n) { return make_float2(sums.out[i][n][2 * half], sums.out[i][n][2 * half + 1]); };
-      if (more && exists) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float next = sums.max[i][half];
+        const MergeFactors factors =
+            next == kMinusInfinity ? MergeFactors{max[half], 1, 0} : merge_factors(max[half], next);
+        leave(half, factors.max, factors(weights[half], sums.weights[i][half]));
+        if (!exists[half]) continue;
 #pragma unroll
         for (int n = 0; n < kColumns / 8; ++n) {
-          float2& sum = *reinterpret_cast<float2*>(out + at.column(n));
-          sum = make_float2(factors(sum.x, pair(n).x), factors(sum.y, pair(n).y));
+          const float2 sum = before[half][n], added = pair(half, n);
+          *reinterpret_cast<float2*>(out[half] + at.column(n)) =
+              make_float2(factors(sum.x, added.x), factors(sum.y, added.y));
         }
-      } else if (exists) {
-#pragma unroll
-        for (int n = 0; n < kColumns / 8; ++n) *reinterpret_cast<float2*>(out + at.column(n)) = pair(n);
       }
-      __syncwarp();  // what one lane has written four may read
+    } else {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        leave(half, sums.max[i][half], sums.weights[i][half]);
+        if (!exists[half]) continue;
+#pragma unroll
+        for (int n = 0; n < kColumns / 8; ++n) {
+          *reinterpret_cast<float2*>(out[half] + at.column(n)) = pair(half, n);
+        }
+      }
     }
+    __syncwarp();  // what one lane has written four may read
   }
 }
 
@@ -128,7 +152,7 @@ template <int kRows>
 __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
   constexpr int kEach = kMostRequests / 32;
   const int lane = static_cast<int>(threadIdx.x), count = a.text.requests.count;
-  int keys[kEach], row_units[kEach], leaves = 0, groups = 0;
+  int keys[kEach], row_units[kEach], leaves = 0, groups = 0, wholes = 0, longest = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const int r = i * 32 + lane;
@@ -142,10 +166,15 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
     row_units[i] = ((next - first) * a.text.group + kRows - 1) / kRows * a.text.key_heads;
     leaves += row_units[i] * round_up_shift(keys[i], kLeafShift);
     groups += row_units[i] * round_up_shift(keys[i], kGroupShift);
+    wholes += row_units[i], longest = max(longest, round_up_shift(keys[i], kLeafShift));
   }
   leaves = __reduce_add_sync(~0u, leaves), groups = __reduce_add_sync(~0u, groups);
+  wholes = __reduce_add_sync(~0u, wholes), longest = __reduce_max_sync(~0u, longest);
+  // Groups of many rows leave a lot: whole sequences, where no stream then has more than 9/8 of its share of leaves.
+  const std::int64_t most = std::int64_t{a.streams} * ((wholes + max(a.streams, 1) - 1) / max(a.streams, 1)) * longest;
+  const bool even = most != 0 && 8 * most <= std::int64_t{9} * leaves;
   int shift = kWholeShift;
-  if (groups <= a.partials.capacity) shift = kGroupShift;
+  if (groups <= a.partials.capacity && !even) shift = kGroupShift;
   if (leaves <= a.partials.capacity && groups < a.enough) shift = kLeafShift;
   int before = 0;
 #pragma unroll

@@ -8,9 +8,10 @@
 // Plan: keys are cut into leaves of kLeaf and groups of kGroupLeaves leaves, rows (token, head of the group) into
 // blocks of 16, 32 or 64. A unit of work is a row block, a key head and a leaf, a group or a whole sequence: leaves
 // when there are few, groups when they fill the machine, sequences when the results of groups would not fit the scratch
-// memory. Resident blocks walk the units (attention_window.cuh), leaves always on their way; a second kernel merges
-// what units left. Up to 16 rows, and everywhere but on Hopper, all warps of a block copy and sum; more rows are summed by
-// warpgroups, and copied by one of their own.
+// memory or, of many rows, when sequences fill the machine evenly. Resident blocks walk the units
+// (attention_window.cuh), leaves always on their way; a second kernel merges what units left. Up to 16 rows, and
+// everywhere but on Hopper, all warps of a block copy and sum; more rows are summed by warpgroups, and copied by one of
+// their own.
 //
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16 or wgmma, softmax f32, exp by ex2.approx; weights are
 // rounded to bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
@@ -23,6 +24,8 @@
 //
 // The arrays of the requests and the block tables are read before the kernel before this one is complete, and so are
 // keys from before the step: all of them are older than that kernel (common.cuh).
+#include <type_traits>
+
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_window.cuh"
 #include "ops/cuda/entries.h"
@@ -128,18 +131,25 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
 
 // --- merging ---------------------------------------------------------------------------------------------------------
 
-// Grid: requests, (token, query head) by threads, each of which has 4 columns and the weights of a quarter of the keys.
+// Of a thread. Of many rows there is much to merge, and what a thread has to do besides should be for many columns.
+template <int kRows>
+constexpr int kMergeColumns = kRows == 16 ? 4 : 8;
+
+// Grid: requests, (token, query head) by threads, each of which has some columns and the weights of a quarter of the
+// keys.
 template <int kE, int kRows>
 __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttention a) {
   // Results on their way: the fewer the more threads run at once, and of many rows there are many threads.
-  constexpr int kAhead = kRows == 16 ? 8 : 4, kItemThreads = kE / 4, kItems = kMergeThreads / kItemThreads;
-  wait_for_predecessor();
-  let_successor_start();
+  constexpr int kAhead = kRows == 16 ? 8 : 4, kColumns = kMergeColumns<kRows>;
+  constexpr int kItemThreads = kE / kColumns, kItems = kMergeThreads / kItemThreads;
   const TextAttention& text = a.text;
   const int request = blockIdx.x, heads = text.key_heads * text.group, thread = static_cast<int>(threadIdx.x);
   const int item = static_cast<int>(blockIdx.y) * kItems + thread / kItemThreads, token = item / heads;
-  const int first = text.requests.first_row[request], tokens = text.requests.first_row[request + 1] - first;
-  const int column = thread % kItemThreads * 4, start = text.requests.start[request];
+  const int first = __ldcg(text.requests.first_row + request);
+  const int tokens = __ldcg(text.requests.first_row + request + 1) - first;
+  const int column = thread % kItemThreads * kColumns, start = __ldcg(text.requests.start + request);
+  wait_for_predecessor();
+  let_successor_start();
   const Cut& cut = *a.partials.cut;
   const int shift = cut.shift, first_unit = cut.first_unit[request];
   const int last_unit = cut.first_unit[text.requests.count + request], last_piece = (start + tokens - 1) >> shift;
@@ -147,26 +157,35 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
   const int last_key = start + (text.causal ? token : tokens - 1);
   const int pieces = exists ? (last_key >> shift) + 1 : 0;
+  // Where results stand, below 2^30: of a piece, of the last; from a piece to the next.
   const int place = row / kRows * text.key_heads + item % heads / text.group;  // among the units of a piece
+  const int first_index = (first_unit + place) * a.partials.rows + row % kRows;
+  const int last_index = (last_unit + place) * a.partials.rows + row % kRows;
+  const int step = row_blocks * text.key_heads * a.partials.rows;
 
   struct Result {
-    float max, weights;
-    float4 out;
-    __device__ void merge(const Result& next) {  // nothing, or a leaf without keys, changes nothing
+    float max, weights, out[kColumns];
+    __device__ void merge(const Result& next) {  // a leaf without keys changes nothing
       const MergeFactors factors = merge_factors(max, next.max);
       max = factors.max;
       weights = factors(weights, next.weights);
-      out = make_float4(factors(out.x, next.out.x), factors(out.y, next.out.y), factors(out.z, next.out.z),
-                        factors(out.w, next.out.w));
+#pragma unroll
+      for (int c = 0; c < kColumns; ++c) out[c] = factors(out[c], next.out[c]);
     }
   };
-  const Result nothing{kMinusInfinity, 0, make_float4(0, 0, 0, 0)};
+  const Result nothing{.max = kMinusInfinity, .weights = 0, .out = {}};
   const auto read = [&](int piece) {
     if (piece >= pieces) return nothing;
-    const int unit = place + (piece < last_piece ? first_unit + piece * row_blocks * text.key_heads : last_unit);
-    const std::int64_t index = std::int64_t{unit} * a.partials.rows + row % kRows;
-    return Result{a.partials.maxima[index].x, reinterpret_cast<const float*>(a.partials.weights + index)[thread % 4],
-                  *reinterpret_cast<const float4*>(a.partials.out + index * kE + column)};
+    const std::int64_t index = piece < last_piece ? first_index + piece * step : last_index;
+    Result result;
+    result.max = a.partials.maxima[index].x;
+    result.weights = reinterpret_cast<const float*>(a.partials.weights + index)[thread % 4];
+#pragma unroll
+    for (int c = 0; c < kColumns; c += 4) {
+      const float4 sums = *reinterpret_cast<const float4*>(a.partials.out + index * kE + column + c);
+      result.out[c] = sums.x, result.out[c + 1] = sums.y, result.out[c + 2] = sums.z, result.out[c + 3] = sums.w;
+    }
+    return result;
   };
   static_assert(kAhead % kGroupLeaves == 0);
   Result all = nothing, of_group = nothing, next[kAhead];
@@ -178,10 +197,10 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
       const Result here = next[i];
       next[i] = read(begin + kAhead + i);
       if (shift != kLeafShift) {
-        all.merge(here);
+        if (begin + i < pieces) all.merge(here);
         continue;
       }
-      of_group.merge(here);
+      if (begin + i < pieces) of_group.merge(here);
       if ((i + 1) % kGroupLeaves != 0) continue;
       all.merge(of_group);
       of_group = nothing;
@@ -192,10 +211,17 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   for (int w = 1; w < kColumnWarps; ++w) weights = __fadd_rn(weights, __shfl_sync(~0u, all.weights, w, 4));
   if (!exists) return;
   bfloat* const out = text.out.row(first + token) + item % heads * text.head_dim + column;
-  const float sums[] = {all.out.x, all.out.y, all.out.z, all.out.w};
+  using Vector = std::conditional_t<kColumns == 4, uint2, uint4>;
+  alignas(Vector) bfloat values[kColumns];
 #pragma unroll
-  for (int c = 0; c < 4; ++c) {
-    if (column + c < text.head_dim) out[c] = from_f32<bfloat>(quotient(sums[c], weights));
+  for (int c = 0; c < kColumns; ++c) values[c] = from_f32<bfloat>(quotient(all.out[c], weights));
+  if (column + kColumns <= text.head_dim && reinterpret_cast<std::uintptr_t>(out) % sizeof(Vector) == 0) {
+    *reinterpret_cast<Vector*>(out) = *reinterpret_cast<const Vector*>(values);
+    return;
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    if (column + c < text.head_dim) out[c] = values[c];
   }
 }
 
@@ -229,9 +255,10 @@ Partials partials_in(const Stream& s, int rows, std::int64_t least_units) {
           .capacity = static_cast<int>(n / rows)};
 }
 
-// `kernel` takes units of kRows rows, `grid` says how many blocks run at once; `enough` units fill the machine.
+// `kernel` takes units of kRows rows, `grid` says how many blocks run at once; `enough` units fill the machine;
+// `streams` as in WindowAttention.
 template <int kE, int kRows>
-void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention), Grid grid, int enough) {
+void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention), Grid grid, int enough, int streams) {
   const TextAttention text = text_attention(a);
   const std::int64_t rows = std::int64_t{a.requests.longest} * text.group;
   const std::int64_t least_units = std::int64_t{a.requests.count} * text.key_heads * blocks(rows, kRows);
@@ -239,10 +266,12 @@ void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention)
   const WindowAttention call{
       .text = text,
       .partials = partials_in<kE>(s, static_cast<int>(std::min<std::int64_t>(rows, kRows)), least_units),
-      .enough = enough};
+      .enough = enough,
+      .streams = streams};
   grid.blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks.x, least_units * leaves));
   launch(s, "attention_window", grid, kernel, call);
-  const dim3 merges(static_cast<unsigned>(a.requests.count), blocks(rows * text.key_heads, kMergeThreads / (kE / 4)));
+  const dim3 merges(static_cast<unsigned>(a.requests.count),
+                    blocks(rows * text.key_heads, kMergeThreads * kMergeColumns<kRows> / kE));
   launch(s, "attention_window", {.blocks = merges, .threads = kMergeThreads}, merge_kernel<kE, kRows>, call);
 }
 
@@ -254,7 +283,7 @@ void launch_window(Stream& s, const Attention& a) {
   launch_units<kE, Block::kRows>(
       s, a, window_kernel<kE, kRowWarps, kRowTiles, kTiles>,
       {.blocks = static_cast<unsigned>(resident), .threads = Block::kThreads, .shared = sizeof(Block)},
-      Block::kRows == 16 ? 4 * resident : 3 * resident / 4);
+      Block::kRows == 16 ? 4 * resident : 3 * resident / 4, 0);
 }
 
 template <int kE>
@@ -265,7 +294,7 @@ void launch_wide_window(Stream& s, const Attention& a) {
   launch_units<kE, kWideRows>(
       s, a, wide_window_kernel<kE>,
       {.blocks = static_cast<unsigned>(resident), .threads = kWideThreads, .shared = sizeof(Block)},
-      resident * Block::kStreams / 2);
+      resident * Block::kStreams / 2, resident * Block::kStreams);
 }
 
 // Every choice here is one of speed: the bits are the same.
