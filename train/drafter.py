@@ -29,13 +29,14 @@ import torch
 import torch.distributed as dist
 
 from network import checkpoint, dflash
-from network.block_loss import features_and_choices, step_loss
+from network.block_loss import features_and_choices
 from network.data import Packer, Sizes, Text, enlarge, least_pixels
 from network.dflash import Drafter
 from network.model import Model
-from network.optim import Optimizer, schedule
+from network.optim import schedule
 from network.run import Run, join_processes
 from network.speculate import measure
+from network.updates import Updates
 from pages import Pages
 from target import HELD_OUT_SEED, Draw
 
@@ -142,22 +143,20 @@ def freeze(drafter: Drafter, parts: list[str]) -> None:
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
           rank: int, world: int) -> None:
-    optimizer = Optimizer(drafter)
+    updates = Updates(drafter, target, args.blocks)
     torch.manual_seed(rank)
     run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
     batch = next(loader)
     while run.done < 1:
         batch = batch.to(device)
-        features, choices = features_and_choices(drafter, target, batch)
+        updates.begin(*features_and_choices(drafter, target, batch), batch)
         for update in range(args.updates):  # the target costs more than an update of the drafter
-            loss, figures = step_loss(drafter, target, features, choices, batch, args.blocks)
-            loss.backward()
-            optimizer.step(args.lr * schedule(run.step * args.updates + update, run.done,
+            updates.update(args.lr * schedule(run.step * args.updates + update, run.done,
                                               warm_up=200, decay_from=args.decay_from))
         batch = run.next(loader)
         if run.end_step():
-            run.log({"loss": round(loss.item(), 4),
-                     **{name: round(figure.item(), 4) for name, figure in figures.items()},
+            run.log({"loss": round(updates.loss.item(), 4),
+                     **{name: round(figure.item(), 4) for name, figure in updates.figures.items()},
                      "blocks_per_second": round(run.rate(args.blocks * args.updates))})
     if rank == 0:
         run.save()

@@ -137,7 +137,7 @@ def main() -> None:
         model.initialise()
         model.to(device)
     optimizer = Optimizer(model)
-    drafter = beside.open_beside(args, config, device)
+    drafter = beside.open_beside(args, model, device)
 
     def save() -> None:
         checkpoint.save(model, config, args.to)
@@ -161,9 +161,7 @@ def main() -> None:
         batch = batch.to(device)
         loss, choices, features = model.loss(batch, drafter.taps if drafter else ())
         count = (batch.labels >= 0).sum()
-        gradients, drafted = [], {}
-        if drafter is not None:
-            gradients, drafted = drafter.learn(model, features, choices, batch, run.step, run.done)
+        gradients = drafter.learn(features, choices, batch, run.step, run.done) if drafter else []
         torch.autograd.backward([loss / count, *features], [None, *gradients])
         pages += batch.pages
         following = run.next(loader)  # while the GPU works
@@ -175,8 +173,9 @@ def main() -> None:
                            accuracy=round(((choices == batch.labels).sum() / count).item(), 4),
                            tokens_per_second=round(run.rate(sizes.tokens)),
                            pages_per_second=round(run.rate(pages / LOG_STEPS), 1),
-                           fill=round((count / sizes.labels).item(), 2),
-                           **{name: round(figure.item(), 4) for name, figure in drafted.items()})
+                           fill=round((count / sizes.labels).item(), 2))
+            if drafter is not None:
+                figures |= {name: round(f.item(), 4) for name, f in drafter.figures().items()}
             if run.step % (10 * LOG_STEPS) == 0:
                 figures |= evaluate(model, held_out, device)
             run.log(figures)

@@ -11,42 +11,43 @@ import torch
 from torch import Tensor
 
 from network import dflash
-from network.block_loss import step_loss
 from network.dflash import Drafter
 from network.model import Batch, Model
-from network.optim import Optimizer, schedule
+from network.optim import schedule
+from network.updates import Updates
 
 
 class Beside:
-    """ahead: the part of the drafter's gradient that reaches the model; blocks, of each of `updates`
+    """ahead: the part of the drafter's gradient that reaches the model; blocks: of each of `updates`
     updates with the features of one batch; lr: times the usual learning rates."""
 
-    def __init__(self, drafter: Drafter, ahead: float, blocks: int, updates: int, lr: float,
-                 decay_from: float):
-        self.drafter, self.optimizer = drafter, Optimizer(drafter)
-        self.ahead, self.blocks, self.updates = ahead, blocks, updates
-        self.lr, self.decay_from = lr, decay_from
+    def __init__(self, drafter: Drafter, model: Model, ahead: float, blocks: int, updates: int,
+                 lr: float, decay_from: float):
+        self.drafter, self.updates = drafter, Updates(drafter, model, blocks, ahead > 0)
+        self.ahead, self.count, self.lr, self.decay_from = ahead, updates, lr, decay_from
 
     @property
     def taps(self) -> tuple[int, ...]:
         return self.drafter.taps
 
-    def learn(self, model: Model, features: list[Tensor], choices: Tensor, batch: Batch, step: int,
-              done: float) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def learn(self, features: list[Tensor], choices: Tensor, batch: Batch, step: int, done: float
+              ) -> list[Tensor | None]:
         """Updates the drafter. features, T of [N, D], and choices [R], the likeliest token of each
         label's row: what the model says of this batch. step, done: of the run, see `schedule`.
-        -> what is to be added to the gradients of the features, and figures of the last update"""
-        leaves = [f.detach().requires_grad_() for f in features]
+        -> what is to be added to the gradients of the features"""
         written = torch.full_like(batch.ids, -1)
         written[batch.label_rows] = choices.detach()
-        figures = {}
-        for update in range(self.updates):
-            loss, figures = step_loss(self.drafter, model, leaves, written, batch, self.blocks)
-            loss.backward()
-            self.optimizer.step(self.lr * schedule(step * self.updates + update, done, warm_up=200,
+        self.updates.begin(features, written, batch)
+        for update in range(self.count):
+            self.updates.update(self.lr * schedule(step * self.count + update, done, warm_up=200,
                                                    decay_from=self.decay_from))
-            figures = {"drafter_loss": loss.detach(), **figures}
-        return [leaf.grad * (self.ahead / self.updates) for leaf in leaves], figures
+        if self.ahead == 0:
+            return [torch.zeros_like(f) for f in features]
+        return [f.grad * (self.ahead / self.count) for f in self.updates.features]
+
+    def figures(self) -> dict[str, Tensor]:
+        """Of the last update."""
+        return {"drafter_loss": self.updates.loss, **self.updates.figures}
 
     def save(self, folder: Path) -> None:
         dflash.save(self.drafter, folder)
@@ -63,16 +64,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--updates", type=int, default=4, help="with the features of one batch (%(default)s)")
 
 
-def open_beside(args: argparse.Namespace, config: dict, device: str) -> Beside | None:
-    """config: of the model."""
+def open_beside(args: argparse.Namespace, model: Model, device: str) -> Beside | None:
     if (args.drafter is None) != (args.drafter_to is None):
         raise SystemExit("--drafter and --drafter-to: give both or neither")
     if args.drafter is None:
         return None
-    drafter, text = dflash.load(args.drafter), config["text_config"]
+    drafter, text = dflash.load(args.drafter), model.text
     width, layers = drafter.config["hidden_size"], text["num_hidden_layers"]
     if width != text["hidden_size"] or max(drafter.taps) >= layers:
         raise SystemExit(f"{args.drafter}: drafts for a model of hidden size {width} with features of "
                          f"layers {drafter.taps}; this model has {text['hidden_size']} and {layers} layers")
-    return Beside(drafter.to(device), args.ahead, args.blocks, args.updates, args.drafter_lr,
+    return Beside(drafter.to(device), model, args.ahead, args.blocks, args.updates, args.drafter_lr,
                   args.decay_from)

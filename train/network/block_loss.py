@@ -32,12 +32,11 @@ def draw_blocks(batch: Batch, choices: Tensor, count: int, size: int) -> tuple[B
     is_response[1:] = (following[:tokens - 1] >= 0) & (following[1:tokens] >= 0)
     score = torch.rand(tokens, device=batch.ids.device) + is_response
     anchors = score.topk(count).indices.sort().values  # a batch of few tokens fills up with others
-    page = torch.searchsorted(batch.starts, anchors.int(), right=True) - 1
     rows = anchors[:, None] + torch.arange(size - 1, device=anchors.device)
     text, targets = following[rows], F.pad(choices, (0, size), value=-1)[rows]
     agree = F.pad(text == targets, (1, 0), value=True)[:, :-1]
     known = ((text >= 0) & agree).long().cumprod(1).bool() & is_response[anchors][:, None]
-    return Blocks(anchors, batch.starts[page].long(), size), targets.where(known, -1)
+    return Blocks(anchors, anchors - batch.offsets[anchors], size), targets.where(known, -1)
 
 
 def weighted_loss(scores: Tensor, targets: Tensor, weights: Tensor) -> Tensor:

@@ -30,15 +30,15 @@ class Muon:
                         for shape, ps in self.by_shape.items()}
         self.momentum, self.weight_decay = momentum, weight_decay
 
-    def step(self, lr: float) -> None:
+    def step(self, lr: Tensor) -> None:
         for shape, parameters in self.by_shape.items():
             gradient, moment = torch.stack([p.grad for p in parameters]), self.moments[shape]
             moment.lerp_(gradient, 1 - self.momentum)
-            update = polar_factor(gradient.lerp(moment, self.momentum)).float()
             scale = max(1, shape[0] / shape[1]) ** 0.5
+            update = polar_factor(gradient.lerp(moment, self.momentum)).float() * (-scale * lr)
             data = [p.data for p in parameters]
             torch._foreach_mul_(data, 1 - lr * self.weight_decay)
-            torch._foreach_add_(data, list(update.unbind(0)), alpha=-lr * scale)
+            torch._foreach_add_(data, list(update.unbind(0)))
 
 
 class Optimizer:
@@ -54,25 +54,36 @@ class Optimizer:
         taken = set(map(id, matrices))
         self.parameters = [p for _, p in named]
         self.rest = [p for p in self.parameters if id(p) not in taken]
+        device, is_cuda = self.rest[0].device, self.rest[0].is_cuda
+        # Rates are where the parameters are: a graph that was recorded with one rate runs with another.
+        self.muon_lr = torch.tensor(muon_lr, device=device)
+        self.adam_lr = torch.tensor(adam_lr, device=device)
+        self.peaks = muon_lr, adam_lr
         self.muon = Muon(matrices)
-        self.adam = torch.optim.AdamW(self.rest, lr=adam_lr, betas=(0.9, 0.98), weight_decay=0.0,
-                                      fused=self.rest[0].is_cuda)
-        self.muon_lr, self.adam_lr = muon_lr, adam_lr
+        self.adam = torch.optim.AdamW(self.rest, lr=self.adam_lr, betas=(0.9, 0.98), weight_decay=0.0,
+                                      fused=is_cuda, capturable=is_cuda)
 
-    def step(self, scale: float) -> None:
-        """One update at `scale` times the learning rates; gradients are averaged over processes."""
+    def set_rate(self, scale: float) -> None:
+        """`scale` times the learning rates from now on."""
+        self.muon_lr.fill_(scale * self.peaks[0])
+        self.adam_lr.fill_(scale * self.peaks[1])
+
+    def apply(self) -> None:
+        """One update; gradients are averaged over processes."""
         if dist.is_initialized() and dist.get_world_size() > 1:
             flat = torch.cat([p.grad.flatten() for p in self.parameters])
             dist.all_reduce(flat, op=dist.ReduceOp.AVG)
             for p, g in zip(self.parameters, flat.split([p.numel() for p in self.parameters])):
                 p.grad = g.view_as(p)
         nn.utils.clip_grad_norm_(self.rest, 1.0)
-        for group in self.adam.param_groups:
-            group["lr"] = self.adam_lr * scale
         self.adam.step()
-        self.muon.step(self.muon_lr * scale)
+        self.muon.step(self.muon_lr)
         for p in self.parameters:
             p.grad = None
+
+    def step(self, scale: float) -> None:
+        self.set_rate(scale)
+        self.apply()
 
 
 def schedule(step: int, done: float, warm_up=60, decay_from=0.6, floor=0.02) -> float:
