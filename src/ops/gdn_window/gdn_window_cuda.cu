@@ -5,9 +5,10 @@
 // checkpoint when it folds. FLOP: 4,096 an MMA, 512 MMAs a head for 16 tokens, 512 a fold. The wall is memory.
 // Plan: two blocks an SM take jobs, a request and a value head each, dealt out so that each has costly ones (folds) and
 // cheap ones; a warp has 16 of its values, whose part of the checkpoint it holds in registers as fragments: A of the
-// products, accumulators of a fold. The first checkpoint is on its way before the wait for the kernel before, each
-// later one as soon as that before it has been used; by then it is in L2, where it was asked to come when the job
-// before began, so that memory has work while blocks compute.
+// products, accumulators of a fold. Tokens of one block, of either half, are multiplied with it at once. The first
+// checkpoint is on its way before the wait for the kernel before, each later one as soon as that before it has been
+// used; by then it is in L2, where it was asked to come when the job before began, so that memory has work while blocks
+// compute.
 // Measured (one H200, 2026-11-29, gdn_bench, T = 16): 50 us for 32 requests, 48 % of the limit; 77 us with a fold; 15 us
 // for 8, 9 us for one.
 // Precision: C, y and the weights of a block's first half as two bf16 (hi, lo), everything else f32 between the rounding
@@ -54,6 +55,8 @@ struct Worker : Loads<U> {
   using Memory = Shared<U>;
   using Base::Base, Base::w, Base::m, Base::at;
   using Base::G, Base::column, Base::conv_row, Base::gate;
+  // Short windows seldom cross a half.
+  static constexpr bool kHolds = Memory::kFits && kTiles > 1;
 
   // q, k and v of the window after convolution and SiLU, rounded, by all warps but the last. Tokens after the window, up
   // to a multiple of kTogether, get what happens to lie there.
@@ -344,10 +347,10 @@ struct Worker : Loads<U> {
         if (begin == 0) store_state(s, w.state_of(c.slot, c.head), at);
       }
       float h[kTiles][4];
-      if (Memory::kFits && begin != 0 && block_of(t) * L != t) {
+      if (kHolds && begin != 0 && block_of(t) * L != t) {
         take_held(h);
       } else {
-        const bool holds = Memory::kFits && end < c.rows && block_of(t) == block_of(c.start + c.rows - 1);
+        const bool holds = kHolds && end < c.rows && block_of(t) == block_of(c.start + c.rows - 1);
         if (holds) {
           float later[kTiles][4];
           multiply_state(s, count, uniform(c.rows - end), h, later);
@@ -400,7 +403,7 @@ struct Worker : Loads<U> {
   }
 
   __device__ void hold(const float (&h)[kTiles][4]) const {
-    if constexpr (Memory::kFits) {
+    if constexpr (kHolds) {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         *reinterpret_cast<float4*>(m.h[n][at.thread]) = {h[n][0], h[n][1], h[n][2], h[n][3]};
@@ -408,7 +411,7 @@ struct Worker : Loads<U> {
     }
   }
   __device__ void take_held(float (&h)[kTiles][4]) const {
-    if constexpr (Memory::kFits) {
+    if constexpr (kHolds) {
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         const float4 x = *reinterpret_cast<const float4*>(m.h[n][at.thread]);
