@@ -87,7 +87,7 @@ struct Stream {
 
 enum class Gelu { tanh, erf };
 
-inline constexpr int kMostProjections = 4;
+inline constexpr int kMostProjections = 10;  // keys and values of five layers of a drafter
 // One of several products of the same rows.
 struct Projection {
   const Weight* weight = nullptr;

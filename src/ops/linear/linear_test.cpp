@@ -190,8 +190,9 @@ TEST_P(Linear, ProjectGivesTheBitsOfLinear) {
     std::int64_t in;
     std::vector<std::int64_t> outs;
   };
-  for (const Shape& s : {Shape{96, {5}}, Shape{256, {48, 16, 16}}, Shape{515, {70, 33, 2, 1}},
-                         Shape{24, {1, 1, 1, 9000}}, Shape{64, {}}})
+  for (const Shape& s :
+       {Shape{96, {5}}, Shape{256, {48, 16, 16}}, Shape{515, {70, 33, 2, 1}}, Shape{24, {1, 1, 1, 9000}},
+        Shape{64, {}}, Shape{72, {3, 90, 1, 40, 2, 16, 8, 33, 1, 7}}})
     for (std::int64_t T : {0, 1, 8, 9, 17, 40, 65, 130, 300}) {
       const Matrix x = random_matrix(random, format(), T, s.in, 1, T % 2 ? 3 : 0);
       std::vector<Matrix> w, y, expected;
@@ -272,7 +273,8 @@ TEST_P(Linear, RejectsShapesThatDoNotFit) {
   const Weight weight = w.weight();
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, y}, {&weight, wide}}), Error);
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{nullptr, y}}), Error);
-  EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(5, {&weight, y})), Error);
+  EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(kMostProjections + 1, {&weight, y})),
+               Error);
   const Matrix other = weights(format(), 5, 8);
   EXPECT_THROW(ops().project_swiglu(stream(), x, weight, other.weight(), y, y), Error);
   EXPECT_THROW(ops().project_swiglu(stream(), x, weight, other.weight(), wide, y), Error);
