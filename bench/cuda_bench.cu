@@ -413,7 +413,7 @@ void bench_rows(Bench& b, std::int64_t T) {
   {
     const Rows x = b.rows(T, D), r = b.rows(T, D), y = b.rows(T, D);
     const std::span<float> w = b.floats(D, 0.1f);
-    measure("add_rms_norm", 4, [&] { ops()->add_rms_norm(b.s, x, r, w, 1e-6f, y); });
+    measure("add_rms_norm", 4, [&] { ops()->add_rms_norm(b.s, x, r, x, w, 1e-6f, y); });
   }
   for (const bool normed : {false, true}) {
     const Rows x = b.rows(T, D), r = b.rows(T, D), y = b.rows(T, D), chosen = b.rows(T, 2 * D / 16, 0.1f);

@@ -123,7 +123,7 @@ void Drafter::convolve(Block& p, const DrafterConvWeights& w) {
 // x += the output of a sublayer, through the convolution behind it; then the norm of the next.
 void Drafter::add(Block& p, const DrafterConvWeights& w, Vector norm) {
   if (config_.conv_kernel_size == 0) {
-    ops_.add_rms_norm(p.stream, p.x, p.y, norm, config_.rms_norm_eps, p.h);
+    ops_.add_rms_norm(p.stream, p.x, p.y, p.x, norm, config_.rms_norm_eps, p.h);
   } else {
     ops_.add_conv_rms_norm(p.stream, p.x, p.y, p.side(w, 1), norm, config_.rms_norm_eps, p.h);
   }

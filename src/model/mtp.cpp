@@ -141,9 +141,10 @@ void MtpHead::draft(Stream& stream, const Step& step, std::int32_t* ids, StepArr
 Rows MtpHead::layer(Pass& p) {
   p.y = p.rows(config_.hidden_size);
   attention(p, weights_.layer.self_attn, p.step.kv->draft_layer(0));
-  ops_.add_rms_norm(p.stream, p.x, p.y, weights_.layer.post_attention_layernorm, config_.rms_norm_eps, p.h);
+  ops_.add_rms_norm(p.stream, p.x, p.y, p.x, weights_.layer.post_attention_layernorm, config_.rms_norm_eps,
+                    p.h);
   mlp(p, weights_.layer.mlp);
-  ops_.add_rms_norm(p.stream, p.x, p.y, weights_.norm, config_.rms_norm_eps, p.h);
+  ops_.add_rms_norm(p.stream, p.x, p.y, p.x, weights_.norm, config_.rms_norm_eps, p.h);
   return p.h;
 }
 

@@ -9,9 +9,9 @@
 namespace quire {
 namespace {
 
-// Bytes of activations for a step of T rows that gives outputs of m and logits of n: the rows that forward()
-// holds throughout, and those of its widest layer.
-std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::int64_t m, std::int64_t n) {
+// Bytes of activations for a step of T rows that gives logits of n: the rows that forward() holds throughout,
+// and those of its widest layer.
+std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::int64_t n) {
   const std::int64_t D = c.hidden_size, Hv = c.linear_num_value_heads;
   const std::int64_t q = std::int64_t{c.num_attention_heads} * c.head_dim;
   const std::int64_t kv = 2 * std::int64_t{c.num_key_value_heads} * c.head_dim;
@@ -19,7 +19,7 @@ std::size_t step_bytes(const TextConfig& c, Format format, std::int64_t T, std::
   const std::int64_t linear = 2 * c.conv_dim() + 2 * c.value_dim() + 2 * Hv;  // qkv, convolved, z, read, a, b
   const std::int64_t mlp = 2 * c.intermediate_size;                           // spare, gated
   const std::int64_t widest = std::max({full, linear, mlp});
-  const std::int64_t bytes = (T * (3 * D + widest) + m * D) * size_of(format) +
+  const std::int64_t bytes = T * (3 * D + widest) * size_of(format) +
                              (T * (2 * Hv + c.rotary_dim) + n * c.vocab_size) * std::int64_t{sizeof(float)};
   return static_cast<std::size_t>(bytes) + 24 * Arena::kAlignment;
 }
@@ -58,11 +58,8 @@ TextModel::TextModel(const TextConfig& config, const TextWeights& weights, const
       ops_(*backend.ops),
       format_(format),
       taps_(limits.taps),
-      all_outputs_(limits.outputs),
-      memory_(
-          backend,
-          std::max(step_bytes(config, format, limits.prompt_rows, limits.outputs ? limits.prompt_rows : 1, 1),
-                   step_bytes(config, format, limits.window_rows, limits.window_rows, limits.window_rows))),
+      memory_(backend, std::max(step_bytes(config, format, limits.prompt_rows, 1),
+                                step_bytes(config, format, limits.window_rows, limits.window_rows))),
       arena_(memory_.data(), memory_.size()),
       feature_memory_(backend,
                       static_cast<std::size_t>(std::max(limits.prompt_rows, limits.window_rows) *
@@ -75,20 +72,25 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
   QUIRE_CHECK(p.T > 0, "a step needs tokens");
   p.rotary(mrope(config_, step.position, p.T));
   for (Rows* rows : {&p.x, &p.h, &p.y}) *rows = p.rows(config_.hidden_size);
-  const Rows x = p.x;
+  const Rows residual = p.x;
   const auto probe = [&](std::string_view name, const Rows& value) {
     if (step.probe) (*step.probe)(name, value);
   };
 
-  ops_.embed(stream, step.ids, weights_.embed_tokens, x);
-  ops_.scatter_rows(stream, step.images.features, step.images.rows, x);
-  probe("embed", x);
+  ops_.embed(stream, step.ids, weights_.embed_tokens, p.x);
+  ops_.scatter_rows(stream, step.images.features, step.images.rows, p.x);
+  probe("embed", p.x);
 
   const std::int64_t features = std::ssize(taps_) * config_.hidden_size;
   features_ = {
       .data = feature_memory_.data(), .format = format_, .rows = p.T, .cols = features, .stride = features};
+  // x += y, and h is the norm of that. From now on x stands in `to`.
+  const auto add = [&](Rows to, Vector norm) {
+    ops_.add_rms_norm(stream, p.x, p.y, to, norm, eps, p.h);
+    p.x = to;
+  };
 
-  ops_.rms_norm(stream, x, weights_.layers.front().input_layernorm, eps, p.h);
+  ops_.rms_norm(stream, p.x, weights_.layers.front().input_layernorm, eps, p.h);
   int full = 0, linear = 0, tapped = 0;  // layers of each kind so far
   for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
     const TextLayerWeights& w = weights_.layers[l];
@@ -99,27 +101,23 @@ Rows TextModel::forward(Stream& stream, const Step& step) {
     }
     probe(fmt::format("layers.{}.mixer", l), p.y);
 
-    ops_.add_rms_norm(stream, x, p.y, w.post_attention_layernorm, eps, p.h);
+    add(residual, w.post_attention_layernorm);
     mlp(p, w.mlp);
     probe(fmt::format("layers.{}.mlp", l), p.y);
 
-    if (l + 1 < weights_.layers.size()) {
-      ops_.add_rms_norm(stream, x, p.y, weights_.layers[l + 1].input_layernorm, eps, p.h);
-    } else {
-      ops_.add(stream, x, p.y);
-    }
-    probe(fmt::format("layers.{}", l), x);
-    if (tapped < std::ssize(taps_) && taps_[static_cast<std::size_t>(tapped)] == static_cast<int>(l))
-      ops_.convert(stream, x, features_.slice_cols(tapped++ * config_.hidden_size, config_.hidden_size));
+    const bool tap =
+        tapped < std::ssize(taps_) && taps_[static_cast<std::size_t>(tapped)] == static_cast<int>(l);
+    const bool end = l + 1 == weights_.layers.size();
+    add(tap ? features_.slice_cols(tapped++ * config_.hidden_size, config_.hidden_size) : residual,
+        end ? weights_.norm : weights_.layers[l + 1].input_layernorm);
+    probe(fmt::format("layers.{}", l), p.x);
   }
 
+  outputs_ = p.h;
   const std::int64_t n =
       step.path == Path::prefill ? 1 : p.T;  // of a prompt only the last token is asked for
-  const std::int64_t m = all_outputs_ ? p.T : n;
-  outputs_ = take_rows(arena_, m, config_.hidden_size, format_);
-  const Rows last = outputs_.slice_rows(m - n, n);
+  const Rows last = outputs_.slice_rows(p.T - n, n);
   const Rows logits = take_rows(arena_, n, config_.vocab_size, Format::f32);
-  ops_.rms_norm(stream, x.slice_rows(p.T - m, m), weights_.norm, eps, outputs_);
   probe("norm", last);
   ops_.linear(stream, last, weights_.lm_head, {}, logits);
   probe("logits", logits);

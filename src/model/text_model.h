@@ -14,12 +14,11 @@ StateSlots::Shape state_shape(const TextConfig& config, Format format);
 class TextModel {
  public:
   // Bounds of a step: rows of a prompt's chunk, and of a window step. `taps`: layers, rising, whose outputs a
-  // drafter reads. `outputs`: a head reads those of the model itself, of every row.
+  // drafter reads.
   struct Limits {
     std::int64_t prompt_rows = 0;
     std::int64_t window_rows = 0;
     std::vector<int> taps{};
-    bool outputs = false;
   };
   // All references must outlive the model. Throws Error{out_of_memory}.
   TextModel(const TextConfig& config, const TextWeights& weights, const Backend& backend, Format format,
@@ -33,8 +32,7 @@ class TextModel {
   // the next call.
   Rows features() const { return features_; }
 
-  // Of the last step, when they are asked for: what logits are made of, the last norm's outputs [T, D]. Valid
-  // until the next call.
+  // Of the last step: what logits are made of, the last norm's outputs [T, D]. Valid until the next call.
   Rows outputs() const { return outputs_; }
 
   std::size_t activation_bytes() const { return memory_.size() + feature_memory_.size(); }
@@ -49,7 +47,6 @@ class TextModel {
   const Ops& ops_;
   Format format_;
   std::vector<int> taps_;
-  bool all_outputs_;
   Memory memory_;
   Arena arena_;
   Memory feature_memory_;

@@ -380,8 +380,8 @@ struct Ops {
   void (*scatter_rows)(Stream&, Rows from, std::span<const std::int32_t> rows, Rows x);
   // y = round(x / sqrt(mean(x^2) + eps) * (1 + w)).
   void (*rms_norm)(Stream&, Rows x, std::span<const float> w, float eps, Rows y);
-  // x = round(x + r), in place, then y = rms_norm(x).
-  void (*add_rms_norm)(Stream&, Rows x, Rows r, std::span<const float> w, float eps, Rows y);
+  // sum = round(x + r), which may be x, then y = rms_norm(sum).
+  void (*add_rms_norm)(Stream&, Rows x, Rows r, Rows sum, std::span<const float> w, float eps, Rows y);
   // y = round(conv(x)).
   void (*block_conv)(Stream&, Rows x, const BlockConv& conv, Rows y);
   // x = round(x + round(conv(r))), in place, then y = rms_norm(x).

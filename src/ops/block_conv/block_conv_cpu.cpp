@@ -48,7 +48,7 @@ void add_conv_rms_norm(Stream& s, Rows x, Rows r, const BlockConv& conv, std::sp
   const Rows mixed{
       .data = s.scratch_bytes(bytes), .format = r.format, .rows = r.rows, .cols = r.cols, .stride = r.cols};
   block_conv(s, r, conv, mixed);
-  add_rms_norm(s, x, mixed, w, eps, y);
+  add_rms_norm(s, x, mixed, x, w, eps, y);
 }
 
 }  // namespace quire::QUIRE_ISA

@@ -30,7 +30,7 @@ void check_block_conv(const Rows& x, const BlockConv& conv, const Rows& y) {
 void check_add_conv_rms_norm(const Rows& x, const Rows& r, const BlockConv& conv, std::span<const float> w,
                              const Rows& y) {
   check_block_conv(r, conv, y);
-  check_add_rms_norm(x, r, w, y);
+  check_add_rms_norm(x, r, x, w, y);
   QUIRE_CHECK(r.data != x.data || x.rows == 0, "add_conv_rms_norm: r is x");
 }
 
@@ -59,7 +59,7 @@ void reference::add_conv_rms_norm(Stream& s, Rows x, Rows r, const BlockConv& co
   const Rows mixed{
       .data = memory.data(), .format = r.format, .rows = r.rows, .cols = r.cols, .stride = r.cols};
   block_conv(s, r, conv, mixed);
-  add_rms_norm(s, x, mixed, w, eps, y);
+  add_rms_norm(s, x, mixed, x, w, eps, y);
 }
 
 }  // namespace quire

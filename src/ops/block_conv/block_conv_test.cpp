@@ -108,7 +108,8 @@ TEST_P(BlockConvTest, AddedAndNormedAsInTwoSteps) {
     Matrix y(format(), a.x.rows(), D), expected(format(), a.x.rows(), D), mixed(format(), a.x.rows(), D);
     ops().add_conv_rms_norm(stream(), x, a.x, a.conv(), w, 1e-6f, y);
     ops().block_conv(stream(), a.x, a.conv(), mixed);
-    ops().add_rms_norm(stream(), Rows(expected_x).slice_rows(0, a.used()), used_rows(mixed, a), w, 1e-6f,
+    const Rows used = Rows(expected_x).slice_rows(0, a.used());
+    ops().add_rms_norm(stream(), used, used_rows(mixed, a), used, w, 1e-6f,
                        Rows(expected).slice_rows(0, a.used()));
     EXPECT_TRUE(same_bits(used_rows(x, a), used_rows(expected_x, a))) << D;
     EXPECT_TRUE(same_bits(used_rows(y, a), used_rows(expected, a))) << D;

@@ -8,8 +8,9 @@ namespace quire {
 
 // x and y [T, D], one format; w [D].
 void check_rms_norm(const Rows& x, std::span<const float> w, const Rows& y);
-// x, r and y [T, D], one format; w [D].
-void check_add_rms_norm(const Rows& x, const Rows& r, std::span<const float> w, const Rows& y);
+// x, r, sum and y [T, D], one format; w [D].
+void check_add_rms_norm(const Rows& x, const Rows& r, const Rows& sum, std::span<const float> w,
+                        const Rows& y);
 // x, z and y [T, Hv Ev], one format; w [Ev].
 void check_gated_rms_norm(const Rows& x, const Rows& z, std::span<const float> w, const Rows& y);
 // x and y [T, D], one format; w and b [D].
@@ -18,7 +19,7 @@ void check_layer_norm(const Rows& x, std::span<const float> w, std::span<const f
 namespace reference {
 
 void rms_norm(Stream&, Rows x, std::span<const float> w, float eps, Rows y);
-void add_rms_norm(Stream&, Rows x, Rows r, std::span<const float> w, float eps, Rows y);
+void add_rms_norm(Stream&, Rows x, Rows r, Rows sum, std::span<const float> w, float eps, Rows y);
 void gated_rms_norm(Stream&, Rows x, Rows z, std::span<const float> w, float eps, Rows y);
 void layer_norm(Stream&, Rows x, std::span<const float> w, std::span<const float> b, float eps, Rows y);
 

@@ -33,7 +33,7 @@ const bool kRegistered = [] {
     ops.rms_norm(s, x, w, kEps, y);
   });
   register_norm("add_rms_norm", 4, 5, [](const Ops& ops, Stream& s, Rows x, Rows r, Weights w, Rows y) {
-    ops.add_rms_norm(s, x, r, w, kEps, y);
+    ops.add_rms_norm(s, x, r, x, w, kEps, y);
   });
   register_norm("gated_rms_norm", 3, 8, [](const Ops& ops, Stream& s, Rows x, Rows r, Weights w, Rows y) {
     ops.gated_rms_norm(s, x, r, std::span(w).first(128), kEps, y);

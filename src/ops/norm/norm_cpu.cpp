@@ -38,17 +38,17 @@ void rms_norm(Stream& s, Rows x, std::span<const float> w, float eps, Rows y) {
   });
 }
 
-void add_rms_norm(Stream& s, Rows x, Rows r, std::span<const float> w, float eps, Rows y) {
-  check_add_rms_norm(x, r, w, y);
+void add_rms_norm(Stream& s, Rows x, Rows r, Rows sum, std::span<const float> w, float eps, Rows y) {
+  check_add_rms_norm(x, r, sum, w, y);
   with_type(x.format, [&](auto t) {
     using T = decltype(t);
     for_rows(s, x.rows, 3 * x.cols, [&](std::int64_t i) {
-      T* a = row<T>(x, i);
-      const T* b = row<T>(r, i);
+      const T *a = row<T>(x, i), *b = row<T>(r, i);
+      T* added = row<T>(sum, i);
       for_lanes(x.cols, [&](std::int64_t j, int n) {
-        store_lanes(a + j, QUIRE_ISA::add(load_lanes(a + j, n), load_lanes(b + j, n)), n);
+        store_lanes(added + j, QUIRE_ISA::add(load_lanes(a + j, n), load_lanes(b + j, n)), n);
       });
-      rms_norm_row(a, w.data(), eps, x.cols, row<T>(y, i));
+      rms_norm_row(added, w.data(), eps, x.cols, row<T>(y, i));
     });
   });
 }

@@ -13,23 +13,22 @@
 namespace quire::cuda {
 namespace {
 
-// kAdd: x = round(x + r) first.
+// kAdd: of sum = round(x + r), which may stand where x stood: a thread has read what it writes.
 template <typename T, typename Shape, bool kAdd>
-__global__ void __launch_bounds__(kRowThreads) rms_norm_kernel(Matrix<T> x, Matrix<T> r, const float* w, float eps,
-                                                               int cols, Matrix<T> y, bool aligned) {
+__global__ void __launch_bounds__(kRowThreads) rms_norm_kernel(Matrix<T> x, Matrix<T> r, Matrix<T> sum, const float* w,
+                                                               float eps, int cols, Matrix<T> y, bool aligned) {
   RowOf<float, Shape> weight;
   weight.load(w, cols, aligned);
   wait_for_predecessor();
   let_successor_start();
-  T* at = x.row(blockIdx.x);
   RowOf<T, Shape> row;
-  row.load(at, cols, aligned);
+  row.load(x.row(blockIdx.x), cols, aligned);
   if constexpr (kAdd) {
     RowOf<T, Shape> more;
     more.load(r.row(blockIdx.x), cols, aligned);
     row.each([&](float value, int k, int i) { return __fadd_rn(value, more.part[k].v[i]); });
     row.round();
-    row.store(at, aligned);
+    row.store(sum.row(blockIdx.x), aligned);
   }
   rms_normalise(row, weight, eps);
   row.store(y.row(blockIdx.x), aligned);
@@ -87,20 +86,21 @@ void rms_norm(Stream& s, Rows x, std::span<const float> w, float eps, Rows y) {
     with_row_shape(x.cols, aligned, [&](auto shape, unsigned threads) {
       using T = decltype(t);
       launch(s, "rms_norm", {.blocks = blocks(x.rows, 1), .threads = threads}, rms_norm_kernel<T, decltype(shape), false>,
-             matrix<T>(x), matrix<T>(x), w.data(), eps, static_cast<int>(x.cols), matrix<T>(y), aligned);
+             matrix<T>(x), matrix<T>(x), matrix<T>(x), w.data(), eps, static_cast<int>(x.cols), matrix<T>(y), aligned);
     });
   });
 }
 
-void add_rms_norm(Stream& s, Rows x, Rows r, std::span<const float> w, float eps, Rows y) {
-  check_add_rms_norm(x, r, w, y);
+void add_rms_norm(Stream& s, Rows x, Rows r, Rows sum, std::span<const float> w, float eps, Rows y) {
+  check_add_rms_norm(x, r, sum, w, y);
   if (x.rows == 0) return;
-  const bool aligned = vectors_of(x) && vectors_of(r) && vectors_of(y) && aligned_to_vectors(w);
+  const bool aligned =
+      vectors_of(x) && vectors_of(r) && vectors_of(sum) && vectors_of(y) && aligned_to_vectors(w);
   with_type(x.format, [&](auto t) {
     with_row_shape(x.cols, aligned, [&](auto shape, unsigned threads) {
       using T = decltype(t);
       launch(s, "add_rms_norm", {.blocks = blocks(x.rows, 1), .threads = threads},
-             rms_norm_kernel<T, decltype(shape), true>, matrix<T>(x), matrix<T>(r), w.data(), eps,
+             rms_norm_kernel<T, decltype(shape), true>, matrix<T>(x), matrix<T>(r), matrix<T>(sum), w.data(), eps,
              static_cast<int>(x.cols), matrix<T>(y), aligned);
     });
   });

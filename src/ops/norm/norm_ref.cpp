@@ -26,9 +26,11 @@ void check_rms_norm(const Rows& x, std::span<const float> w, const Rows& y) {
   check_size("rms_norm", "w", w.size(), x.cols);
 }
 
-void check_add_rms_norm(const Rows& x, const Rows& r, std::span<const float> w, const Rows& y) {
+void check_add_rms_norm(const Rows& x, const Rows& r, const Rows& sum, std::span<const float> w,
+                        const Rows& y) {
   check_rows("add_rms_norm", "x", x, x.rows, x.cols, x.format);
   check_rows("add_rms_norm", "r", r, x.rows, x.cols, x.format);
+  check_rows("add_rms_norm", "sum", sum, x.rows, x.cols, x.format);
   check_rows("add_rms_norm", "y", y, x.rows, x.cols, x.format);
   check_size("add_rms_norm", "w", w.size(), x.cols);
 }
@@ -56,11 +58,12 @@ void reference::rms_norm(Stream&, Rows x, std::span<const float> w, float eps, R
   }
 }
 
-void reference::add_rms_norm(Stream& stream, Rows x, Rows r, std::span<const float> w, float eps, Rows y) {
-  check_add_rms_norm(x, r, w, y);
+void reference::add_rms_norm(Stream& stream, Rows x, Rows r, Rows sum, std::span<const float> w, float eps,
+                             Rows y) {
+  check_add_rms_norm(x, r, sum, w, y);
   for (std::int64_t t = 0; t < x.rows; ++t)
-    for (std::int64_t c = 0; c < x.cols; ++c) store(x, t, c, load(x, t, c) + load(r, t, c));
-  rms_norm(stream, x, w, eps, y);
+    for (std::int64_t c = 0; c < x.cols; ++c) store(sum, t, c, load(x, t, c) + load(r, t, c));
+  rms_norm(stream, sum, w, eps, y);
 }
 
 void reference::gated_rms_norm(Stream&, Rows x, Rows z, std::span<const float> w, float eps, Rows y) {

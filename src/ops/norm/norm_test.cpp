@@ -22,7 +22,7 @@ TEST_P(Norm, ComputesByHand) {
   EXPECT_TRUE(compare(y, std::vector<float>{3.0f / 5, 2 * 4.0f / 5}, rounded_sum(format(), 2)));
 
   Matrix sum = matrix(format(), 1, 2, {1, 5});
-  ops().add_rms_norm(stream(), sum, matrix(format(), 1, 2, {2, -1}), w, 0, y);
+  ops().add_rms_norm(stream(), sum, matrix(format(), 1, 2, {2, -1}), sum, w, 0, y);
   EXPECT_TRUE(same_bits(sum, x));
   EXPECT_TRUE(compare(y, std::vector<float>{3 / rms, 2 * 4 / rms}, rounded_sum(format(), 2)));
 
@@ -60,28 +60,28 @@ TEST_P(Norm, RmsMatchesReference) {
 TEST_P(Norm, AddRmsMatchesReference) {
   for (std::int64_t D : kWidths)
     for (std::int64_t T : kRowCounts) {
-      Matrix x = random_matrix(random, format(), T, D), x_expected = x;
-      const Matrix r = random_matrix(random, format(), T, D);
+      const Matrix x = random_matrix(random, format(), T, D), r = random_matrix(random, format(), T, D);
       const std::vector<float> w = normals(random, D, 0.3f);
-      Matrix y(format(), T, D), expected(format(), T, D);
-      ops().add_rms_norm(stream(), x, r, w, kEps, y);
-      reference::add_rms_norm(stream(), x_expected, r, w, kEps, expected);
-      ASSERT_TRUE(same_bits(x, x_expected)) << T << " x " << D;
+      Matrix sum(format(), T, D), y(format(), T, D), expected_sum(format(), T, D), expected(format(), T, D);
+      ops().add_rms_norm(stream(), x, r, sum, w, kEps, y);
+      reference::add_rms_norm(stream(), x, r, expected_sum, w, kEps, expected);
+      ASSERT_TRUE(same_bits(sum, expected_sum) && sum.padding_untouched()) << T << " x " << D;
       ASSERT_TRUE(matches(y, expected, {.a = format(), .length = D})) << T << " x " << D;
     }
 }
 
-// The fused operation is exactly its two parts.
+// The fused operation is exactly its two parts, in place or not.
 TEST_P(Norm, AddRmsIsAddThenRms) {
-  Matrix x = random_matrix(random, format(), 9, 200), sum = x;
-  const Matrix r = random_matrix(random, format(), 9, 200);
+  const Matrix x = random_matrix(random, format(), 9, 200), r = random_matrix(random, format(), 9, 200);
   const std::vector<float> w = normals(random, 200, 0.3f);
-  Matrix y(format(), 9, 200), expected(format(), 9, 200);
-  ops().add_rms_norm(stream(), x, r, w, kEps, y);
-  ops().add(stream(), sum, r);
-  ops().rms_norm(stream(), sum, w, kEps, expected);
-  EXPECT_TRUE(same_bits(x, sum));
-  EXPECT_TRUE(same_bits(y, expected));
+  Matrix expected_sum = x, expected(format(), 9, 200);
+  ops().add(stream(), expected_sum, r);
+  ops().rms_norm(stream(), expected_sum, w, kEps, expected);
+  Matrix in_place = x, untouched = x, sum(format(), 9, 200), y(format(), 9, 200);
+  ops().add_rms_norm(stream(), in_place, r, in_place, w, kEps, y);
+  EXPECT_TRUE(same_bits(in_place, expected_sum) && same_bits(y, expected));
+  ops().add_rms_norm(stream(), untouched, r, sum, w, kEps, y);
+  EXPECT_TRUE(same_bits(untouched, x) && same_bits(sum, expected_sum) && same_bits(y, expected));
 }
 
 // Of one thread, of a warp, of some warps, of all that a block has, and more.
@@ -99,7 +99,15 @@ TEST_P(Norm, AlignedRowsGiveTheSameBits) {
     EXPECT_TRUE(same([&](Matrix& a, const Matrix&, Matrix& y) { ops().rms_norm(stream(), a, w, kEps, y); }))
         << D;
     EXPECT_TRUE(same([&](Matrix& a, const Matrix& c, Matrix& y) {
-      ops().add_rms_norm(stream(), a, c, w, kEps, y);
+      ops().add_rms_norm(stream(), a, c, a, w, kEps, y);
+    })) << D;
+    // Of columns of a wider matrix, as features of a drafter stand.
+    EXPECT_TRUE(same([&](Matrix& a, const Matrix& c, Matrix& y) {
+      Matrix wide(format(), T, 2 * D, Rows(a).stride % 8 ? 3 : 8);
+      const Rows sum = Rows(wide).slice_cols(D, D);
+      ops().add_rms_norm(stream(), a, c, sum, w, kEps, y);
+      for (std::int64_t t = 0; t < T; ++t)
+        for (std::int64_t i = 0; i < D; ++i) a.set(t, i, wide.get(t, D + i));
     })) << D;
     EXPECT_TRUE(same([&](Matrix& a, const Matrix&, Matrix& y) {
       ops().layer_norm(stream(), a, w, b, kEps, y);
@@ -186,7 +194,7 @@ TEST_P(Norm, RowsAreIndependent) {
     EXPECT_TRUE(
         independent([&](Stream& s, Matrix& a, Matrix&, Matrix& y) { ops().rms_norm(s, a, w, kEps, y); }));
     EXPECT_TRUE(independent(
-        [&](Stream& s, Matrix& a, Matrix& c, Matrix& y) { ops().add_rms_norm(s, a, c, w, kEps, y); }));
+        [&](Stream& s, Matrix& a, Matrix& c, Matrix& y) { ops().add_rms_norm(s, a, c, a, w, kEps, y); }));
     EXPECT_TRUE(independent(
         [&](Stream& s, Matrix& a, Matrix& c, Matrix& y) { ops().gated_rms_norm(s, a, c, head, kEps, y); }));
     EXPECT_TRUE(independent(
@@ -199,7 +207,8 @@ TEST_P(Norm, RejectsShapesThatDoNotFit) {
   const std::vector<float> w(8), seven(7), five(5);
   EXPECT_THROW(ops().rms_norm(stream(), x, seven, kEps, y), Error);
   EXPECT_THROW(ops().rms_norm(stream(), x, w, kEps, narrow), Error);
-  EXPECT_THROW(ops().add_rms_norm(stream(), x, narrow, w, kEps, y), Error);
+  EXPECT_THROW(ops().add_rms_norm(stream(), x, narrow, y, w, kEps, y), Error);
+  EXPECT_THROW(ops().add_rms_norm(stream(), x, x, narrow, w, kEps, y), Error);
   EXPECT_THROW(ops().gated_rms_norm(stream(), x, x, five, kEps, y), Error);
   EXPECT_THROW(ops().gated_rms_norm(stream(), x, x, {}, kEps, y), Error);
   EXPECT_THROW(ops().layer_norm(stream(), x, w, seven, kEps, y), Error);
