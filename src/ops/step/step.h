@@ -7,7 +7,8 @@ namespace quire {
 
 void check_step_begin(const StepBegin& a);
 void check_place_drafts(const PlaceDrafts& a);
-// requests.count first rows; sampled [T]; outputs has a row for each of them.
+// requests.count first rows; sampled [T]; outputs has a row for each of them. Of at most kMostWindow rows
+// each, unless the row is the last of a prompt.
 void check_commit(const Commit& a);
 
 namespace reference {

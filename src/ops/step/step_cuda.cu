@@ -2,7 +2,8 @@
 // launch for all layers and caches.
 // Plan: step_begin is one block, since new pages must be in the block table before any row looks there. Sixteen threads
 // are a request, each a row of its window: all of them read its cursors, the first moves them. Rows of nobody go to the
-// threads in turn. In commit a request is a block: it may have a row of outputs to copy.
+// threads in turn. In commit a request is a block, since it may have a row of outputs to copy; what counts is found and
+// noted by its first warp, a lane a row.
 #include <algorithm>
 
 #include "ops/cuda/common.cuh"
@@ -136,42 +137,58 @@ __global__ void __launch_bounds__(kDraftThreads) place_drafts_kernel(PlaceDrafts
   if (me == 0) a.ids[place] = ids[0];
 }
 
-// Returns the last row that counts; -1: a place that nobody takes.
-__device__ std::int32_t commit_request(const Commit& a, std::int32_t r) {
-  const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
-  if (a.counts) a.counts[r] = 0;
-  if (first == end) return -1;
-  const Sampled* sampled = a.sampled.data();
-  std::int32_t last = first;
-  while (!a.prompt && last + 1 < end && a.ids[last + 1] == sampled[last].token) ++last;
-  if (a.assumed > 0 && !a.prompt) last = min(first + a.assumed, end) - 1;
-  a.cursors.token[slot] = sampled[last].token;
-  a.cursors.accepted[slot] = a.prompt ? 0 : last - first + 1;
-  if (a.counts) a.counts[r] = last - first + 1;
-  for (std::int32_t t = first; a.history.tokens && t <= last; ++t) {
-    const std::int32_t place = a.cursors.generated[slot] + t - first + (a.prompt ? 0 : 1);
-    a.history.tokens[slot * a.history.capacity + place % a.history.capacity] = sampled[t].token;
+// By a warp: a lane is a row, and has the token that was drawn after it. Returns the last row that counts; -1: a place
+// that nobody takes.
+__device__ std::int32_t commit_request(const Commit& a, std::int32_t slot, std::int32_t first, std::int32_t end) {
+  static_assert(kMostWindow <= 32);
+  const auto r = static_cast<std::int32_t>(blockIdx.x), lane = static_cast<std::int32_t>(threadIdx.x);
+  if (first == end) {
+    if (a.counts && lane == 0) a.counts[r] = 0;
+    return -1;
   }
-  for (std::int32_t t = first; a.seen && t <= last; ++t) {
-    std::uint16_t& seen = a.seen[slot * a.vocabulary + sampled[t].token];
-    if ((seen & ~kInPrompt) + 1 < kInPrompt) ++seen;
+  const std::int32_t rows = a.prompt ? 1 : end - first, generated = a.cursors.generated[slot];
+  const std::int32_t token = lane < rows ? a.sampled.data()[first + lane].token : 0;
+  const bool agrees = lane + 1 < rows && a.ids[first + lane + 1] == token;
+  std::int32_t count = __ffs(~__ballot_sync(~0u, agrees));  // up to the first row after which it does not agree
+  if (a.assumed > 0 && !a.prompt) count = min(a.assumed, rows);
+  if (lane < count) {
+    if (lane == count - 1) {
+      a.cursors.token[slot] = token;
+      a.cursors.accepted[slot] = a.prompt ? 0 : count;
+      if (a.counts) a.counts[r] = count;
+    }
+    // Where the history is shorter than the window, the last tokens stay.
+    if (a.history.tokens && lane >= count - a.history.capacity) {
+      const std::int32_t place = generated + lane + (a.prompt ? 0 : 1);
+      a.history.tokens[slot * a.history.capacity + place % a.history.capacity] = token;
+    }
+    // The first of the lanes that have a token counts it for all of them.
+    if (a.seen) {
+      const unsigned same = __match_any_sync(~0u >> (32 - count), token);
+      std::uint16_t& seen = a.seen[slot * a.vocabulary + token];
+      if (lane == __ffs(same) - 1) seen += min(__popc(same), kInPrompt - 1 - (seen & ~kInPrompt));
+    }
   }
-  return last;
+  return first + count - 1;
 }
 
 __global__ void commit_kernel(Commit a) {
+  const auto r = static_cast<std::int32_t>(blockIdx.x);
+  const std::int32_t slot = a.requests.slot[r], first = a.requests.first_row[r], end = a.requests.first_row[r + 1];
   wait_for_predecessor();
   let_successor_start();
-  const auto r = static_cast<std::int32_t>(blockIdx.x);
   __shared__ std::int32_t last;
-  if (threadIdx.x == 0) last = commit_request(a, r);
+  if (threadIdx.x < 32) {
+    const std::int32_t row = commit_request(a, slot, first, end);
+    if (threadIdx.x == 0) last = row;
+  }
   if (!a.last.data) return;
   __syncthreads();
   if (last < 0) return;
   // A row as it is, in units of bf16.
   const std::int64_t units = a.last.format == Format::f32 ? 2 : 1;
   const auto* from = static_cast<const std::uint16_t*>(a.outputs.data) + last * a.outputs.stride * units;
-  auto* to = static_cast<std::uint16_t*>(a.last.data) + a.requests.slot[r] * a.last.stride * units;
+  auto* to = static_cast<std::uint16_t*>(a.last.data) + slot * a.last.stride * units;
   for (std::int64_t i = threadIdx.x; i < a.last.cols * units; i += kThreads) to[i] = from[i];
 }
 

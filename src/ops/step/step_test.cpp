@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <tuple>
 
 #include <gmock/gmock.h>
 
@@ -267,6 +268,45 @@ TEST(StepTest, CommitKeepsTheTokensThatCount) {
     commit.prompt = true;
     ops->commit(stream, commit);
     EXPECT_EQ(history[3 * kCapacity], 5);
+  }
+}
+
+// Whole windows of few different tokens, so that many agree and one is drawn often; histories that are
+// shorter than a window, too.
+TEST(StepTest, CommitsWindowsAsTheReference) {
+  constexpr std::int64_t kVocabulary = 3;
+  std::minstd_rand random(7);
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    const auto below = [&](std::uint32_t n) { return static_cast<std::int32_t>(random() / 7 % n); };
+    Operands a({0, kMostWindow, kMostWindow, kMostWindow + 1 + below(16)}, {1, 0, 3}, 2 * kMostWindow);
+    const std::int32_t capacity = 1 + below(40), step = below(3);
+    std::vector<Sampled> sampled(a.ids.size());
+    for (Sampled& s : sampled) s.token = below(kVocabulary);
+    for (std::size_t t = 1; t < sampled.size(); ++t)
+      a.ids[t] = below(8) > 0 ? sampled[t - 1].token : below(kVocabulary);
+    std::vector<std::uint16_t> seen(kSlots * kVocabulary);
+    for (std::uint16_t& s : seen)
+      s = static_cast<std::uint16_t>(below(2) * kInPrompt + (below(2) ? below(3) : kInPrompt - 1 - below(6)));
+    const auto run = [&](const Ops& ops) {
+      Operands own = a;
+      Ints counts(3, -9), history(static_cast<std::size_t>(kSlots * capacity), -9);
+      std::vector<std::uint16_t> own_seen = seen;
+      Stream stream;
+      ops.commit(stream, {.cursors = own.cursors.view(),
+                          .requests = own.requests(kMostWindow),
+                          .ids = own.ids.data(),
+                          .sampled = sampled,
+                          .prompt = step == 1,
+                          .assumed = step == 2 ? 8 : 0,
+                          .counts = counts.data(),
+                          .seen = own_seen.data(),
+                          .vocabulary = kVocabulary,
+                          .history = {history.data(), capacity}});
+      return std::tuple(own.cursors.token, own.cursors.accepted, own.cursors.generated, counts, own_seen,
+                        history);
+    };
+    for (const Ops* ops : tables())
+      ASSERT_EQ(run(*ops), run(reference_ops())) << ops->name << " " << repetition;
   }
 }
 
