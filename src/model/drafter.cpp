@@ -71,18 +71,17 @@ void Drafter::extend(Stream& stream, const Step& step, Rows features) {
 
   // The context is the same in every layer: all keys and values are products of these rows.
   std::vector<Projection> products;
-  for (const DrafterLayerWeights& w : weights_.layers) {
-    products.push_back({&w.self_attn.k_proj, p.rows(config_.kv_cols())});
-    products.push_back({&w.self_attn.v_proj, p.rows(config_.kv_cols())});
+  std::vector<JoinKv::Layer> joined;
+  for (std::size_t l = 0; l < weights_.layers.size(); ++l) {
+    const AttentionWeights& w = weights_.layers[l].self_attn;
+    const Rows k = p.rows(w.k_proj.out), v = p.rows(w.v_proj.out);
+    products.insert(products.end(), {{&w.k_proj, k}, {&w.v_proj, v}});
+    joined.push_back({k, v, step.kv->draft_layer(static_cast<int>(l)), w.k_norm});
+    if (joined.size() < kMostJoined && l + 1 < weights_.layers.size()) continue;
+    ops_.project(stream, context, products);
+    join(p, joined);
+    products.clear(), joined.clear();
   }
-  for (std::size_t i = 0; i < products.size(); i += kMostProjections) {
-    ops_.project(
-        stream, context,
-        std::span(products).subspan(i, std::min<std::size_t>(kMostProjections, products.size() - i)));
-  }
-  for (std::size_t l = 0; l < weights_.layers.size(); ++l)
-    join(p, weights_.layers[l].self_attn, products[2 * l].y, products[2 * l + 1].y,
-         step.kv->draft_layer(static_cast<int>(l)));
 }
 
 Rows Drafter::draft(Stream& stream, const Step& step, std::int32_t* ids) {

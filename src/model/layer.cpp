@@ -1,26 +1,6 @@
 #include "model/layer.h"
 
 namespace quire {
-namespace {
-
-// Queries and keys are normed and turned, keys and values join those in `kv`.
-void norm_rope(Pass& p, const AttentionWeights& w, Rows q_gate, Rows k, Rows v, Rows q, const KvPages& kv) {
-  p.ops.qk_norm_rope(p.stream, {.q_gate = q_gate,
-                                .gated = q_gate.cols > q.cols,
-                                .k = k,
-                                .v = v,
-                                .q = q,
-                                .kv = kv,
-                                .kv_row = p.step.kv_row,
-                                .head_dim = static_cast<int>(w.q_norm.size()),
-                                .q_norm = w.q_norm,
-                                .k_norm = w.k_norm,
-                                .eps = p.eps,
-                                .cos = p.cos,
-                                .sin = p.sin});
-}
-
-}  // namespace
 
 void Pass::rotary(Rotary r) {
   r.format = format;
@@ -52,7 +32,19 @@ void attention(Pass& p, const AttentionWeights& w, const KvPages& kv, bool causa
   p.ops.project(p.stream, p.h, std::span(projections));
 
   const Rows q = p.rows(w.o_proj.in);
-  norm_rope(p, w, q_gate, k, v, q, kv);
+  p.ops.qk_norm_rope(p.stream, {.q_gate = q_gate,
+                                .gated = q_gate.cols > q.cols,
+                                .k = k,
+                                .v = v,
+                                .q = q,
+                                .kv = kv,
+                                .kv_row = p.step.kv_row,
+                                .head_dim = E,
+                                .q_norm = w.q_norm,
+                                .k_norm = w.k_norm,
+                                .eps = p.eps,
+                                .cos = p.cos,
+                                .sin = p.sin});
 
   const Rows attended = p.rows(q.cols);
   const auto attend = p.step.path == Path::prefill ? p.ops.attention_prefill : p.ops.attention_window;
@@ -67,9 +59,13 @@ void attention(Pass& p, const AttentionWeights& w, const KvPages& kv, bool causa
   p.ops.linear(p.stream, attended, w.o_proj, {}, p.y);
 }
 
-void join(Pass& p, const AttentionWeights& w, Rows k, Rows v, const KvPages& kv) {
-  const Rows none{.data = k.data, .format = p.format, .rows = p.T};
-  norm_rope(p, w, none, k, v, none, kv);
+void join(Pass& p, std::span<const JoinKv::Layer> layers) {
+  p.ops.join_kv(p.stream, {.layers = layers,
+                           .kv_row = p.step.kv_row,
+                           .head_dim = static_cast<int>(layers.front().k_norm.size()),
+                           .eps = p.eps,
+                           .cos = p.cos,
+                           .sin = p.sin});
 }
 
 void mlp(Pass& p, const MlpWeights& w) {

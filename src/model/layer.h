@@ -45,8 +45,8 @@ Rotary mrope(const TextConfig& c, const std::int32_t* position, std::int64_t row
 // gates, are those of the weights.
 void attention(Pass& p, const AttentionWeights& w, const KvPages& kv, bool causal = true,
                std::int32_t sliding_window = 0);
-// That for keys and values alone, as projected [T, G * E].
-void join(Pass& p, const AttentionWeights& w, Rows k, Rows v, const KvPages& kv);
+// That for keys and values alone, in at most kMostJoined layers.
+void join(Pass& p, std::span<const JoinKv::Layer> layers);
 
 // y = MLP of h.
 void mlp(Pass& p, const MlpWeights& w);

@@ -71,7 +71,8 @@ void MtpHead::keep(Pass& p) {
   const Rows k = p.rows(w.k_proj.out), v = p.rows(w.v_proj.out);
   const Projection projections[] = {{&w.k_proj, k}, {&w.v_proj, v}};
   ops_.project(p.stream, p.h, std::span(projections));
-  join(p, w, k, v, p.step.kv->draft_layer(0));
+  const JoinKv::Layer layer{k, v, p.step.kv->draft_layer(0), w.k_norm};
+  join(p, {&layer, 1});
 }
 
 void MtpHead::extend(Stream& stream, const Step& step, Rows outputs, const Step* after) {

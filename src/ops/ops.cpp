@@ -61,6 +61,7 @@ const Ops& reference_ops() {
       .swiglu = reference::swiglu,
       .rotary = reference::rotary,
       .qk_norm_rope = reference::qk_norm_rope,
+      .join_kv = reference::join_kv,
       .attention_prefill = reference::attention,
       .attention_window = reference::attention,
       .attention_gate = reference::attention_gate,

@@ -180,6 +180,21 @@ struct QkNormRope {
   std::span<const float> cos, sin;  // [T, R/2], R <= E rotated dims, already rounded to A
 };
 
+inline constexpr int kMostJoined = kMostProjections / 2;
+// The keys and values that several layers make of the same rows, each as in QkNormRope.
+struct JoinKv {
+  struct Layer {
+    Rows k, v;                      // [T, G * E], in all layers
+    KvPages kv;                     // out
+    std::span<const float> k_norm;  // [E]
+  };
+  std::span<const Layer> layers;         // at most kMostJoined
+  const std::int32_t* kv_row = nullptr;  // [T]
+  int head_dim = 0;
+  float eps = 0;
+  std::span<const float> cos, sin;  // [T, R/2]
+};
+
 // A row sees the keys of its own sequence up to itself.
 struct Attention {
   Rows q;      // [T, H * E]
@@ -395,6 +410,8 @@ struct Ops {
   // a' = round(round(a cos) - round(b sin)), b' = round(round(b cos) + round(a sin)). Keys, so turned, and
   // values go to their rows of the pools.
   void (*qk_norm_rope)(Stream&, const QkNormRope&);
+  // The same for keys and values alone.
+  void (*join_kv)(Stream&, const JoinKv&);
   // Causal by sequence index, scale E^-1/2; query head h reads key head h / (H/G). Scores and softmax f32;
   // the unnormalised weights exp(s - m) are rounded before they meet v, their sum is not; one round at the
   // end. Bits are a function of the request's keys and queries alone. The two paths need not agree bit for

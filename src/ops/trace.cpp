@@ -82,6 +82,13 @@ OpCall qk_norm_rope(const OpTrace&, const QkNormRope& a) {
   return {.shape = shape_of(a.q), .bytes = 2 * (bytes_of(a.q) + bytes_of(a.k) + bytes_of(a.v))};
 }
 
+OpCall join_kv(const OpTrace&, const JoinKv& a) {
+  OpCall call;
+  for (const JoinKv::Layer& l : a.layers) call.bytes += 2 * (bytes_of(l.k) + bytes_of(l.v));
+  if (!a.layers.empty()) call.shape = fmt::format("{}, {} layers", shape_of(a.layers[0].k), a.layers.size());
+  return call;
+}
+
 OpCall attention(const OpTrace& trace, const Attention& a) {
   const double sequences = a.requests.count, keys = static_cast<double>(trace.context);
   const double kv = sequences * keys * static_cast<double>(2 * a.kv.k.cols * size_of(a.kv.k.format));
@@ -181,6 +188,7 @@ const Ops& traced_ops() {
       .swiglu = traced<"swiglu", &Ops::swiglu, kPass>,
       .rotary = traced<"rotary", &Ops::rotary, rotary>,
       .qk_norm_rope = traced<"qk_norm_rope", &Ops::qk_norm_rope, qk_norm_rope>,
+      .join_kv = traced<"join_kv", &Ops::join_kv, join_kv>,
       .attention_prefill = traced<"attention_prefill", &Ops::attention_prefill, attention>,
       .attention_window = traced<"attention_window", &Ops::attention_window, attention>,
       .attention_gate = traced<"attention_gate", &Ops::attention_gate, attention_gate>,

@@ -220,6 +220,21 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
   stage.finish();
 }
 
+void join_kv(Stream& s, const JoinKv& a) {
+  check_join_kv(a);
+  for (const JoinKv::Layer& l : a.layers) check_kv_rows(keys_alone(a, l));
+  Staged stage(s);
+  JoinKv d = a;
+  std::vector<JoinKv::Layer> layers;
+  for (const JoinKv::Layer& l : a.layers)
+    layers.push_back({stage(l.k), stage(l.v), stage(l.kv, 0), stage(l.k_norm)});
+  d.layers = layers;
+  d.kv_row = stage(a.kv_row, layers.empty() ? 0 : layers[0].k.rows);
+  d.cos = stage(a.cos), d.sin = stage(a.sin);
+  ops()->join_kv(stage.stream, d);
+  stage.finish();
+}
+
 template <auto Member>
 void attention(Stream& s, const Attention& a) {
   check_attention(a);
@@ -396,6 +411,7 @@ constexpr Ops kOnHost = {
     .swiglu = swiglu,
     .rotary = rotary,
     .qk_norm_rope = qk_norm_rope,
+    .join_kv = join_kv,
     .attention_prefill = attention<&Ops::attention_prefill>,
     .attention_window = attention<&Ops::attention_window>,
     .attention_gate = attention_gate,

@@ -21,6 +21,7 @@ const Ops kOps = {
     .swiglu = swiglu,
     .rotary = rotary,
     .qk_norm_rope = qk_norm_rope,
+    .join_kv = join_kv,
     .attention_prefill = attention_prefill,
     .attention_window = attention_window,
     .attention_gate = attention_gate,

@@ -1,4 +1,4 @@
-// Rotary embeddings: shape checks and references of Ops::rotary, qk_norm_rope and vision_rope.
+// Rotary embeddings: shape checks and references of Ops::rotary, qk_norm_rope, join_kv and vision_rope.
 #pragma once
 
 #include "ops/ops.h"
@@ -17,6 +17,10 @@ constexpr int rotary_stream(int i, int section_h, int section_w) {
 void check_qk_norm_rope(const QkNormRope& a);
 // Where kv_row is in host memory: every row -1 or one of the pools'.
 void check_kv_rows(const QkNormRope& a);
+// One of the layers, as a call of qk_norm_rope without queries.
+QkNormRope keys_alone(const JoinKv& a, const JoinKv::Layer& layer);
+// As check_qk_norm_rope for each of at most kMostJoined layers of one shape.
+void check_join_kv(const JoinKv& a);
 // qkv [N, 3D], D = heads * E with E even; cos and sin [N, E/2].
 void check_vision_rope(const Rows& qkv, int heads, std::span<const float> cos, std::span<const float> sin);
 
@@ -24,6 +28,7 @@ namespace reference {
 
 void rotary(Stream&, const Rotary& a);
 void qk_norm_rope(Stream&, const QkNormRope& a);
+void join_kv(Stream&, const JoinKv& a);
 void vision_rope(Stream&, Rows qkv, int heads, std::span<const float> cos, std::span<const float> sin);
 
 }  // namespace reference

@@ -64,6 +64,11 @@ void qk_norm_rope(Stream& s, const QkNormRope& a) {
   });
 }
 
+void join_kv(Stream& s, const JoinKv& a) {
+  check_join_kv(a);
+  for (const JoinKv::Layer& l : a.layers) qk_norm_rope(s, keys_alone(a, l));
+}
+
 void vision_rope(Stream& s, Rows qkv, int heads, std::span<const float> cos, std::span<const float> sin) {
   check_vision_rope(qkv, heads, cos, sin);
   const std::int64_t D = qkv.cols / 3, E = D / heads, half = E / 2;

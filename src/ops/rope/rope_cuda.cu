@@ -4,10 +4,11 @@
 //
 // Bytes: every operand once; the wall is memory, at few rows the launch.
 //
-// Plan: rotary: a thread a value. qk_norm_rope: a block for the queries of a row and one for its keys and values; a warp
-// (of heads up to 128 half a one) has two heads at a time, eight neighbouring elements a lane, all on their way before
-// the first is looked at; the lane with the other of a pair is asked by shuffles. Heads, norms or rotations that are not
-// made of aligned eights: a warp a head, element by element. vision_rope: a thread a pair.
+// Plan: rotary: a thread a value, whose frequency it has before the kernel before ends. qk_norm_rope: a block for the
+// queries of a row and one for its keys and values, of each layer that join_kv has; a warp (of heads up to 128 half a
+// one) has two heads at a time, eight neighbouring elements a lane, all on their way before the first is looked at; the
+// lane with the other of a pair is asked by shuffles. Heads, norms or rotations that are not made of aligned eights: a
+// warp a head, element by element. vision_rope: a thread a pair.
 //
 // Precision: angles in double, rounded to f32 and then to A; norms in f32, n and the products of the rotation rounded.
 // Sums of squares: a lane adds eights 256 apart in order, then warp_sum; the same bits whichever kernel has the head.
@@ -34,24 +35,32 @@ struct Angles {
 };
 
 __global__ void rotary_kernel(const Angles a) {
-  wait_for_predecessor();
-  let_successor_start();
-  const std::int64_t item = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  if (item >= a.rows * a.half) return;
-  const std::int64_t t = item / a.half;
+  const std::int64_t item = std::int64_t{blockIdx.x} * kThreads + threadIdx.x, t = item / a.half;
   const int i = static_cast<int>(item % a.half);
   const int stream = rotary_stream(i, a.section_h, a.section_w);
-  const double angle = a.position[stream * a.rows + t] * pow(a.theta, -2.0 * i / (2 * a.half));
+  const double frequency = pow(a.theta, -2.0 * i / (2 * a.half));
+  wait_for_predecessor();
+  let_successor_start();
+  if (item >= a.rows * a.half) return;
+  const double angle = a.position[stream * a.rows + t] * frequency;
   const float c = static_cast<float>(cos(angle)), s = static_cast<float>(sin(angle));
   a.cos[item] = a.narrow ? round_to<bfloat>(c) : c;
   a.sin[item] = a.narrow ? round_to<bfloat>(s) : s;
 }
 
+// Of a layer.
+template <typename T>
+struct KeysValues {
+  Matrix<T> k, v, to_k, to_v;
+  const float* k_norm;
+};
+
 template <typename T>
 struct NormRope {
-  Matrix<T> q_gate, k, v, q, to_k, to_v;
+  Matrix<T> q_gate, q;
+  KeysValues<T> layers[kMostJoined];
   const std::int32_t* kv_row;
-  const float *q_norm, *k_norm, *cos, *sin;
+  const float *q_norm, *cos, *sin;
   std::int64_t rows, heads, kv_heads, head_dim, half, query;  // query: columns of q_gate from head to head
   float eps;
 };
@@ -62,7 +71,8 @@ __device__ float inverse_root(float sum, int n, float eps) {
 }
 
 template <typename T>
-__global__ void qk_norm_rope_kernel(const NormRope<T> a) {
+__global__ void qk_norm_rope_kernel(const __grid_constant__ NormRope<T> a) {
+  const KeysValues<T>& kv = a.layers[0];
   const std::int64_t per_row = a.heads + 2 * a.kv_heads;  // heads of q, then k, then v
   const std::int64_t item = std::int64_t{blockIdx.x} * kHeadsPerBlock + threadIdx.x / 32;
   wait_for_predecessor();
@@ -74,14 +84,14 @@ __global__ void qk_norm_rope_kernel(const NormRope<T> a) {
   const std::int64_t kept = is_query ? 0 : a.kv_row[t];
   if (kept < 0) return;
   if (h >= a.heads + a.kv_heads) {
-    const T* x = a.v.row(t) + kv_column;
-    T* y = a.to_v.row(kept) + kv_column;
+    const T* x = kv.v.row(t) + kv_column;
+    T* y = kv.to_v.row(kept) + kv_column;
     for (std::int64_t j = lane; j < a.head_dim; j += 32) y[j] = x[j];
     return;
   }
-  const T* x = is_query ? a.q_gate.row(t) + h * a.query : a.k.row(t) + kv_column;
-  T* y = is_query ? a.q.row(t) + h * a.head_dim : a.to_k.row(kept) + kv_column;
-  const float* w = is_query ? a.q_norm : a.k_norm;
+  const T* x = is_query ? a.q_gate.row(t) + h * a.query : kv.k.row(t) + kv_column;
+  T* y = is_query ? a.q.row(t) + h * a.head_dim : kv.to_k.row(kept) + kv_column;
+  const float* w = is_query ? a.q_norm : kv.k_norm;
 
   float squares = 0;
   for (std::int64_t j = 8 * lane; j < a.head_dim; j += 256) {
@@ -138,18 +148,21 @@ __device__ Packed<T> norm_rope(const Packed<T>& x, const Eight<float>& weight, c
 }
 
 // The same for heads of up to 8 kLanes elements, all of it aligned eights. A block has a row, blockIdx.x, and of it the
-// queries, or, where blockIdx.y + first_part is 1, keys and values; heads go around its units of kLanes lanes.
+// queries, or, where blockIdx.y + first_part is i > 0, keys and values of layer i - 1; heads go around its units of
+// kLanes lanes.
 template <typename T, int kLanes>
 __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
-    qk_norm_rope_rows_kernel(const NormRope<T> a, int first_part) {
+    qk_norm_rope_rows_kernel(const __grid_constant__ NormRope<T> a, int first_part) {
   constexpr int kPerWarp = 32 / kLanes;
-  const bool is_query = blockIdx.y + first_part == 0;
+  const int part = static_cast<int>(blockIdx.y) + first_part;
+  const bool is_query = part == 0;
+  const KeysValues<T>& kv = a.layers[is_query ? 0 : part - 1];
   const int t = blockIdx.x, E = static_cast<int>(a.head_dim), half = static_cast<int>(a.half);
   const int units = static_cast<int>(blockDim.x) / kLanes, unit = static_cast<int>(threadIdx.x) / kLanes;
   const int lane = threadIdx.x % kLanes, c = 8 * lane;
   const int keys = static_cast<int>(a.kv_heads), heads = is_query ? static_cast<int>(a.heads) : 2 * keys;
   const bool inside = c < E, first = c < half, rotated = c < 2 * half;
-  auto weight = Eight<float>::of(Packed<float>::load((is_query ? a.q_norm : a.k_norm) + c, inside));
+  auto weight = Eight<float>::of(Packed<float>::load((is_query ? a.q_norm : kv.k_norm) + c, inside));
   wait_for_predecessor();
   let_successor_start();
   const std::int64_t angles = std::int64_t{t} * half + (first ? c : c - half);
@@ -165,7 +178,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
     for (int i = 0; i < kEach; ++i) {
       const int h = own + i * units;
       const bool is_value = !is_query && h >= keys;
-      const Matrix<T>& from = is_query ? a.q_gate : is_value ? a.v : a.k;
+      const Matrix<T> from = is_query ? a.q_gate : is_value ? kv.v : kv.k;
       const int column = is_query ? h * static_cast<int>(a.query) : (is_value ? h - keys : h) * E;
       x[i] = Packed<T>::load(from.row(t) + column + c, inside && h < heads);
     }
@@ -181,7 +194,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 2 ? 4 : 2)
       Packed<T> y = norm_rope<T, kLanes>(x[i], weight, cos, sin, E, a.eps, lane, half / 8);
 #pragma unroll
       for (int k = 0; k < static_cast<int>(sizeof(y) / 4); ++k) y.word[k] = is_value ? x[i].word[k] : y.word[k];
-      const Matrix<T>& to = is_query ? a.q : is_value ? a.to_v : a.to_k;
+      const Matrix<T> to = is_query ? a.q : is_value ? kv.to_v : kv.to_k;
       if (inside && h < heads && kept >= 0) y.store(to.row(kept) + (is_value ? h - keys : h) * E + c);
     }
   }
@@ -201,14 +214,43 @@ __global__ void vision_rope_kernel(Matrix<T> qkv, const float* cos, const float*
   x[half + j] = from_f32<T>(__fadd_rn(__fmul_rn(b, c), __fmul_rn(a, s)));
 }
 
+template <typename T>
+KeysValues<T> keys_values(const QkNormRope& a) {
+  return {matrix<T>(a.k), matrix<T>(a.v), matrix<T>(a.kv.k), matrix<T>(a.kv.v), a.k_norm.data()};
+}
+
+// Of one layer.
+template <typename T>
+NormRope<T> norm_rope_of(const QkNormRope& a) {
+  NormRope<T> n = {};
+  n.q_gate = matrix<T>(a.q_gate), n.q = matrix<T>(a.q), n.layers[0] = keys_values<T>(a);
+  n.kv_row = a.kv_row, n.q_norm = a.q_norm.data(), n.cos = a.cos.data(), n.sin = a.sin.data();
+  n.rows = a.q.rows, n.heads = a.q.cols / a.head_dim, n.kv_heads = a.k.cols / a.head_dim;
+  n.head_dim = a.head_dim, n.half = static_cast<std::int64_t>(a.cos.size()) / a.q.rows;
+  n.query = a.gated ? 2 * a.head_dim : a.head_dim, n.eps = a.eps;
+  return n;
+}
+
 // Whether heads, their norms and their angles are aligned eights, and a warp has all of a head.
-bool in_eights(const QkNormRope& a, std::int64_t half) {
+bool in_eights(const QkNormRope& a) {
+  const std::int64_t half = static_cast<std::int64_t>(a.cos.size()) / a.q.rows;
   bool aligned = a.head_dim <= 256 && a.head_dim % 8 == 0 && half % 8 == 0;
   for (const Rows& x : {a.q_gate, a.k, a.v, a.q, a.kv.k, a.kv.v}) aligned = aligned && vectors_of(x);
   for (const auto& x : {a.q_norm, a.k_norm, std::span<const float>(a.cos), std::span<const float>(a.sin)}) {
     aligned = aligned && reinterpret_cast<std::uintptr_t>(x.data()) % 16 == 0;
   }
   return aligned;
+}
+
+// Of rows in eights: the queries, if there are any, and keys and values of so many layers.
+template <typename T>
+void launch_rows(Stream& s, const NormRope<T>& a, int layers) {
+  const std::int64_t lanes = a.head_dim > 128 ? 32 : 16, most = std::max(a.heads, 2 * a.kv_heads);
+  const unsigned threads = std::min<unsigned>(kThreads, 32 * blocks(blocks(most, kEach) * lanes, 32));
+  const int first_part = a.heads > 0 ? 0 : 1;
+  const dim3 grid(static_cast<unsigned>(a.rows), static_cast<unsigned>(1 + layers - first_part));
+  launch(s, "qk_norm_rope", {.blocks = grid, .threads = threads},
+         lanes == 32 ? qk_norm_rope_rows_kernel<T, 32> : qk_norm_rope_rows_kernel<T, 16>, a, first_part);
 }
 
 }  // namespace
@@ -225,26 +267,31 @@ void rotary(Stream& s, const Rotary& a) {
 void qk_norm_rope(Stream& s, const QkNormRope& a) {
   check_qk_norm_rope(a);
   if (a.q.rows == 0) return;
-  const std::int64_t heads = a.q.cols / a.head_dim, kv_heads = a.k.cols / a.head_dim;
-  const std::int64_t half = static_cast<std::int64_t>(a.cos.size()) / a.q.rows;
-  const bool eights = in_eights(a, half);
+  const bool eights = in_eights(a);
   with_type(a.q.format, [&](auto t) {
     using T = decltype(t);
-    const NormRope<T> operands{matrix<T>(a.q_gate), matrix<T>(a.k),       matrix<T>(a.v),    matrix<T>(a.q),
-                               matrix<T>(a.kv.k),   matrix<T>(a.kv.v),    a.kv_row,          a.q_norm.data(),
-                               a.k_norm.data(),     a.cos.data(),         a.sin.data(),      a.q.rows,
-                               heads,               kv_heads,             a.head_dim,        half,
-                               a.gated ? 2 * a.head_dim : a.head_dim,     a.eps};
-    if (eights) {
-      const std::int64_t lanes = a.head_dim > 128 ? 32 : 16, most = std::max(heads, 2 * kv_heads);
-      const unsigned threads = std::min<unsigned>(kThreads, 32 * blocks(blocks(most, kEach) * lanes, 32));
-      const int first_part = heads > 0 ? 0 : 1;
-      launch(s, "qk_norm_rope", {.blocks = dim3(static_cast<unsigned>(a.q.rows), 2 - first_part), .threads = threads},
-             lanes == 32 ? qk_norm_rope_rows_kernel<T, 32> : qk_norm_rope_rows_kernel<T, 16>, operands, first_part);
-    } else {
-      const unsigned grid = blocks(a.q.rows * (heads + 2 * kv_heads), kHeadsPerBlock);
-      launch(s, "qk_norm_rope", {.blocks = grid, .threads = 32 * kHeadsPerBlock}, qk_norm_rope_kernel<T>, operands);
-    }
+    const NormRope<T> operands = norm_rope_of<T>(a);
+    if (eights) return launch_rows(s, operands, 1);
+    const unsigned grid = blocks(operands.rows * (operands.heads + 2 * operands.kv_heads), kHeadsPerBlock);
+    launch(s, "qk_norm_rope", {.blocks = grid, .threads = 32 * kHeadsPerBlock}, qk_norm_rope_kernel<T>, operands);
+  });
+}
+
+// In one kernel where all layers are in eights.
+void join_kv(Stream& s, const JoinKv& a) {
+  check_join_kv(a);
+  if (a.layers.empty() || a.layers[0].k.rows == 0) return;
+  bool eights = true;
+  for (const JoinKv::Layer& l : a.layers) eights = eights && in_eights(keys_alone(a, l));
+  if (!eights) {
+    for (const JoinKv::Layer& l : a.layers) qk_norm_rope(s, keys_alone(a, l));
+    return;
+  }
+  with_type(a.layers[0].k.format, [&](auto t) {
+    using T = decltype(t);
+    NormRope<T> operands = norm_rope_of<T>(keys_alone(a, a.layers[0]));
+    for (std::size_t i = 1; i < a.layers.size(); ++i) operands.layers[i] = keys_values<T>(keys_alone(a, a.layers[i]));
+    launch_rows(s, operands, static_cast<int>(a.layers.size()));
   });
 }
 

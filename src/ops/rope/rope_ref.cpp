@@ -67,6 +67,33 @@ void check_kv_rows(const QkNormRope& a) {
   }
 }
 
+QkNormRope keys_alone(const JoinKv& a, const JoinKv::Layer& layer) {
+  const Rows none{.data = layer.k.data, .format = layer.k.format, .rows = layer.k.rows};
+  return {.q_gate = none,
+          .gated = false,
+          .k = layer.k,
+          .v = layer.v,
+          .q = none,
+          .kv = layer.kv,
+          .kv_row = a.kv_row,
+          .head_dim = a.head_dim,
+          .q_norm = layer.k_norm,
+          .k_norm = layer.k_norm,
+          .eps = a.eps,
+          .cos = a.cos,
+          .sin = a.sin};
+}
+
+void check_join_kv(const JoinKv& a) {
+  QUIRE_CHECK(a.layers.size() <= kMostJoined, "join_kv: {} layers, expected at most {}", a.layers.size(),
+              kMostJoined);
+  for (const JoinKv::Layer& l : a.layers) {
+    const Rows& first = a.layers[0].k;
+    check_rows("join_kv", "k", l.k, first.rows, first.cols, first.format);
+    check_qk_norm_rope(keys_alone(a, l));
+  }
+}
+
 void check_vision_rope(const Rows& qkv, int heads, std::span<const float> cos, std::span<const float> sin) {
   QUIRE_CHECK(heads > 0 && qkv.cols % (6 * heads) == 0,
               "vision_rope: {} columns are not q, k and v of {} heads of an even size", qkv.cols, heads);
@@ -104,6 +131,11 @@ void reference::qk_norm_rope(Stream&, const QkNormRope& a) {
       norm_rope_head(a.k, t, g * E, a.kv.k, row, g * E, a.k_norm, a.eps, cos, sin);
     for (std::int64_t c = 0; c < a.v.cols; ++c) store(a.kv.v, row, c, load(a.v, t, c));
   }
+}
+
+void reference::join_kv(Stream& s, const JoinKv& a) {
+  check_join_kv(a);
+  for (const JoinKv::Layer& l : a.layers) qk_norm_rope(s, keys_alone(a, l));
 }
 
 void reference::vision_rope(Stream&, Rows qkv, int heads, std::span<const float> cos,

@@ -221,6 +221,52 @@ TEST_P(Rope, QueriesWithoutGates) {
   EXPECT_TRUE(same_bits(run(ungated, stream(), in, s), expected));
 }
 
+// Layers joined together get what each gets alone, whether or not they are aligned, or only some.
+TEST_P(Rope, JoinedLayersGiveTheBitsOfEach) {
+  for (const QkShape s : {QkShape{128, 0, 8, 64}, {256, 0, 2, 32}, {72, 0, 2, 9}, {64, 0, 3, 0}})
+    for (const std::int64_t T : {0, 1, 7, 40})
+      for (const int padded : {0, 1, 2})  // rows: aligned, of the first layer not, of none
+        for (std::size_t count = 0; count <= kMostJoined; ++count) {
+          const Angles angles = random_angles(random, format(), T * s.half);
+          std::vector<std::int32_t> kv_row;
+          for (std::int64_t t = 0; t < T; ++t)
+            kv_row.push_back(t % 3 == 2 ? -1 : static_cast<std::int32_t>(2 * (T - t) - 1));
+          std::vector<Matrix> k, v, pool_k, pool_v, expected_k, expected_v;
+          std::vector<std::vector<float>> norms;
+          for (std::size_t i = 0; i < count; ++i) {
+            const std::int64_t cols = s.kv_heads * s.head_dim, padding = padded > (i > 0) ? 3 : 8;
+            k.push_back(random_matrix(random, format(), T, cols, 1, padding));
+            v.push_back(random_matrix(random, format(), T, cols, 1, padding));
+            norms.push_back(normals(random, s.head_dim, 0.3f));
+            for (auto* pools : {&pool_k, &pool_v, &expected_k, &expected_v})
+              pools->emplace_back(format(), 2 * T + 1, cols, padding);
+          }
+          const auto layers = [&](std::vector<Matrix>& to_k, std::vector<Matrix>& to_v) {
+            std::vector<JoinKv::Layer> all;
+            for (std::size_t i = 0; i < count; ++i)
+              all.push_back({k[i], v[i], {.k = to_k[i], .v = to_v[i]}, norms[i]});
+            return all;
+          };
+          const auto join = [&](std::span<const JoinKv::Layer> some) {
+            return JoinKv{.layers = some,
+                          .kv_row = kv_row.data(),
+                          .head_dim = s.head_dim,
+                          .eps = kEps,
+                          .cos = angles.cos,
+                          .sin = angles.sin};
+          };
+          const std::vector<JoinKv::Layer> joined = layers(pool_k, pool_v);
+          ops().join_kv(stream(), join(joined));
+          for (const JoinKv::Layer& l : layers(expected_k, expected_v))
+            ops().qk_norm_rope(stream(), keys_alone(join(joined), l));
+          for (std::size_t i = 0; i < count; ++i) {
+            ASSERT_TRUE(same_bits(pool_k[i], expected_k[i]) && same_bits(pool_v[i], expected_v[i]))
+                << "layer " << i << " of " << count << ", T " << T << ", E " << s.head_dim;
+            EXPECT_TRUE(pool_k[i].padding_untouched() && pool_v[i].padding_untouched());
+          }
+        }
+}
+
 TEST_P(Rope, VisionMatchesReference) {
   for (const auto& [heads, E] : {std::pair(1, 2), {3, 10}, {2, 64}, {4, 72}, {1, 128}})
     for (std::int64_t T : kRowCounts) {
@@ -286,6 +332,16 @@ TEST_P(Rope, RejectsShapesThatDoNotFit) {
   EXPECT_THROW(call([](QkNormRope& a) { a.kv_row = nullptr; }), Error);
   EXPECT_THROW(call([&](QkNormRope& a) { a.kv_row = past; }), Error);
   EXPECT_THROW(call([&](QkNormRope& a) { a.kv_row = negative; }), Error);
+  const JoinKv::Layer layer{k, v, {.k = pool_k, .v = pool_v}, norm}, other{seven, seven, layer.kv, norm};
+  const auto join = [&](const std::vector<JoinKv::Layer>& layers, const std::int32_t* rows) {
+    ops().join_kv(
+        stream(),
+        {.layers = layers, .kv_row = rows, .head_dim = 8, .eps = kEps, .cos = angles, .sin = angles});
+  };
+  EXPECT_NO_THROW(join({layer}, kv_row));
+  EXPECT_THROW(join({layer, other}, kv_row), Error);
+  EXPECT_THROW(join({layer, layer}, past), Error);
+  EXPECT_THROW(join(std::vector(kMostJoined + 1, layer), kv_row), Error);
   std::vector<float> cos(4), sin(4);
   const std::int32_t position[6] = {};
   EXPECT_NO_THROW(ops().rotary(
