@@ -54,8 +54,8 @@ void attention(Pass& p, const AttentionWeights& w, const KvPages& kv, bool causa
                     .head_dim = E,
                     .causal = causal,
                     .sliding_window = sliding_window,
-                    .out = attended});
-  if (q_gate.cols > q.cols) p.ops.attention_gate(p.stream, attended, q_gate, E, attended);
+                    .out = attended,
+                    .q_gate = q_gate.cols > q.cols ? q_gate : Rows()});
   p.ops.linear(p.stream, attended, w.o_proj, {}, p.y);
 }
 

@@ -203,8 +203,10 @@ struct Attention {
   int head_dim = 0;    // E
   bool causal = true;  // false: a row sees all rows of its request in this step, and what was before them
   std::int32_t sliding_window =
-      0;     // of keys before the step, a row sees those less than this behind it; 0: all
-  Rows out;  // [T, H * E]
+      0;          // of keys before the step, a row sees those less than this behind it; 0: all
+  Rows out;       // [T, H * E]
+  Rows q_gate{};  // as in QkNormRope: out is what attention_gate makes of it; without memory there are no
+                  // gates
 };
 
 // Dimensions of a Gated-DeltaNet layer.

@@ -94,7 +94,7 @@ OpCall attention(const OpTrace& trace, const Attention& a) {
   const double kv = sequences * keys * static_cast<double>(2 * a.kv.k.cols * size_of(a.kv.k.format));
   return {.shape = fmt::format("{} x {}, {} requests of {} keys", a.q.rows, a.q.cols, a.requests.count,
                                trace.context),
-          .bytes = kv + bytes_of(a.q) + bytes_of(a.out),
+          .bytes = kv + bytes_of(a.q) + bytes_of(a.out) + bytes_of(a.q_gate) / 2,
           .flop = 4.0 * static_cast<double>(a.q.rows * a.q.cols) * keys};
 }
 

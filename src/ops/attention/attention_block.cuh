@@ -23,7 +23,7 @@ __device__ inline float power_of_two(float x) {
 }
 
 struct TextAttention {
-  Matrix<bfloat> q, out;
+  Matrix<bfloat> q, out, q_gate;
   PagedKeys<bfloat> kv;
   RequestArrays requests;
   int head_dim;   // E
@@ -38,12 +38,15 @@ struct TextAttention {
   __device__ bfloat* query_head(const Matrix<bfloat>& x, int token, int g, int row) const {
     return x.row(token + row / group) + (g * group + row % group) * head_dim;
   }
+  // Those of a query head, beside its queries, where there are any.
+  __device__ const bfloat* gates(int token, int head) const { return q_gate.row(token) + (2 * head + 1) * head_dim; }
 };
 
 inline TextAttention text_attention(const Attention& a) {
   const int E = a.head_dim;
   return {.q = matrix<bfloat>(a.q),
           .out = matrix<bfloat>(a.out),
+          .q_gate = matrix<bfloat>(a.q_gate),
           .kv = paged_keys<bfloat>(a.kv),
           .requests = request_arrays(a.requests),
           .head_dim = E,

@@ -177,6 +177,7 @@ void attention(Stream& s, const Attention& a) {
       attend<decltype(t)>(a, r, i0, rows, task % heads, scores, stride, scores + kTaskRows * stride);
     });
   });
+  if (a.q_gate.data) attention_gate(s, a.out, a.q_gate, a.head_dim, a.out);
 }
 
 }  // namespace

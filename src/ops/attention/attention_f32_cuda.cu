@@ -10,6 +10,7 @@
 // Precision: all f32. A row's order of summation depends on its own number of keys alone.
 #include "ops/attention/attention.h"
 #include "ops/attention/attention_tiles.cuh"
+#include "ops/cuda/entries.h"
 
 namespace quire::cuda {
 namespace {
@@ -136,6 +137,7 @@ void plain_attention(Stream& s, const Attention& a) {
                                            .group = a.q.cols / a.kv.k.cols,
                                            .head_dim = a.head_dim},
                a.q.rows, a.q.cols / a.head_dim);
+  if (a.q_gate.data) attention_gate(s, a.out, a.q_gate, a.head_dim, a.out);
 }
 
 void plain_attention(Stream& s, const VisionAttention& a) {

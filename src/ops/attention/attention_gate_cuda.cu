@@ -1,4 +1,5 @@
-// The output gate: y[t, c] = x[t, c] sigmoid(gate), the gate of head h beside its queries.
+// The output gate: y[t, c] = x[t, c] sigmoid(gate), the gate of head h beside its queries. (attention_window
+// has it in a kernel of its own.)
 // Shapes: x, y [T, H E], q_gate [T, H 2E], bf16 or f32.
 //
 // Bytes: x, gate and y once; the wall is memory, at few rows the launch.
@@ -27,8 +28,7 @@ __global__ void attention_gate_kernel(Matrix<T> x, Matrix<T> q_gate, Matrix<T> y
   if (i >= rows * cols) return;
   const std::int64_t t = i / cols;
   const int c = static_cast<int>(i % cols), head = c / head_dim;
-  const float gate = to_f32(q_gate.row(t)[c + (head + 1) * head_dim]);
-  y.row(t)[c] = from_f32<T>(__fmul_rn(to_f32(x.row(t)[c]), round_to<T>(sigmoid(gate))));
+  y.row(t)[c] = gate_value(x.row(t)[c], q_gate.row(t)[c + (head + 1) * head_dim]);
 }
 
 // The same for heads of aligned eights, of which a row has `eights`.

@@ -135,6 +135,7 @@ void attention_prefill(Stream& s, const Attention& a) {
   } else {
     launch_prefill<256>(s, call, a.requests);
   }
+  if (a.q_gate.data) attention_gate(s, a.out, a.q_gate, a.head_dim, a.out);
 }
 
 }  // namespace quire::cuda

@@ -55,6 +55,7 @@ void check_attention(const Attention& a) {
               "attention: {} requests of at most {} rows with {} pages each", a.requests.count,
               a.requests.longest, a.kv.pages_per_slot);
   QUIRE_CHECK(a.sliding_window >= 0, "attention: a sliding window of {}", a.sliding_window);
+  if (a.q_gate.data) check_attention_gate(a.out, a.q_gate, a.head_dim, a.out);
   QUIRE_CHECK(a.requests.count == 0 ||
                   (a.requests.first_row && a.requests.start && a.requests.slot && a.kv.block_table),
               "attention: {} requests without first_row, start, slot or block_table", a.requests.count);
@@ -99,7 +100,7 @@ void check_vision_attention(const VisionAttention& a) {
   check_rows("vision_attention", "out", a.out, N, D, a.qkv.format);
 }
 
-void reference::attention(Stream&, const Attention& a) {
+void reference::attention(Stream& s, const Attention& a) {
   check_attention(a);
   check_attention_requests(a);
   const std::int64_t E = a.head_dim, H = a.q.cols / E, G = a.kv.k.cols / E, P = a.kv.page_size;
@@ -118,6 +119,7 @@ void reference::attention(Stream&, const Attention& a) {
       }
     }
   }
+  if (a.q_gate.data) attention_gate(s, a.out, a.q_gate, a.head_dim, a.out);
 }
 
 void reference::attention_gate(Stream&, Rows x, Rows q_gate, int head_dim, Rows y) {

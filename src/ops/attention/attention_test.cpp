@@ -227,6 +227,31 @@ TEST_P(AttentionTest, MatchesReference) {
   }
 }
 
+// Of one leaf, of some, of groups, of whole sequences; heads and layouts that are aligned or not.
+TEST_P(AttentionTest, GatesGiveTheBitsOfAttentionGate) {
+  for (const Heads heads : {Heads{256, 4, 1}, {128, 4, 2}, {72, 2, 1}, {20, 3, 1}})
+    for (const std::int64_t padding : {3, 8})
+      for (const std::int64_t T : {1, 5, 16}) {
+        const Sequence one = random_sequence(random, format(), heads, 20 + T),
+                       other = random_sequence(random, format(), heads, 1200 + T);
+        const Piece pieces[] = {{&one, 20, T}, {&one, 0, 0}, {&other, 1200, T}, {&other, 600, 1}};
+        const std::int64_t rows = 2 * T + 1, cols = heads.H * heads.E;
+        const Matrix q_gate = random_matrix(random, format(), rows + 2, 2 * cols, 3, padding);
+        for (const Path path : kPaths) {
+          const Matrix plain = run(ops().*path, stream(), heads, pieces, {.padding = padding});
+          const auto gate = [&](Stream& s, const Attention& bare) {
+            Attention a = bare;
+            a.q_gate = q_gate;
+            (ops().*path)(s, a);
+          };
+          Matrix expected(format(), rows, cols);
+          ops().attention_gate(stream(), plain, Rows(q_gate).slice_rows(0, rows), heads.E, expected);
+          EXPECT_TRUE(same_bits(run(gate, stream(), heads, pieces, {.padding = padding}), expected))
+              << "E " << heads.E << ", T " << T << ", padding " << padding;
+        }
+      }
+}
+
 // Rows of a block that see one another, and rows that see the last keys only.
 struct Block {
   bool causal;
@@ -464,6 +489,7 @@ TEST_P(AttentionTest, RejectsShapesThatDoNotFit) {
     EXPECT_THROW(call([](Attention& a) { a.head_dim = 5; }), Error);
     EXPECT_THROW(call([](Attention& a) { a.head_dim = 0; }), Error);
     EXPECT_THROW(call([&](Attention& a) { a.out = narrow; }), Error);
+    EXPECT_THROW(call([&](Attention& a) { a.q_gate = narrow; }), Error);
     EXPECT_THROW(call([&](Attention& a) { a.kv.v = few; }), Error);
     EXPECT_THROW(call([](Attention& a) { a.kv.page_size = 32; }), Error);
     EXPECT_THROW(call([](Attention& a) { a.kv.pages_per_slot = 1; }), Error) << "past the slot";

@@ -14,7 +14,8 @@
 // their own.
 //
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16 or wgmma, softmax f32, exp by ex2.approx; weights are
-// rounded to bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
+// rounded to bf16 relative to the largest score of a leaf, their sum is not; one round at the end. Gates, where there
+// are any, come after it: the bits of attention_gate.
 //
 // Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence
 // that of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was
@@ -135,6 +136,20 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
 template <int kRows>
 constexpr int kMergeColumns = kRows == 16 ? 4 : 8;
 
+// The first `count` values from `from` on.
+template <typename Vector, int kColumns>
+__device__ void load_columns(bfloat (&to)[kColumns], const bfloat* from, int count) {
+  static_assert(sizeof(Vector) == sizeof(to));
+  if (kColumns <= count && reinterpret_cast<std::uintptr_t>(from) % sizeof(Vector) == 0) {
+    *reinterpret_cast<Vector*>(to) = *reinterpret_cast<const Vector*>(from);
+    return;
+  }
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    if (c < count) to[c] = from[c];
+  }
+}
+
 // Grid: requests, (token, query head) by threads, each of which has some columns and the weights of a quarter of the
 // keys.
 template <int kE, int kRows>
@@ -157,6 +172,10 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
   const int last_key = start + (text.causal ? token : tokens - 1);
   const int pieces = exists ? (last_key >> shift) + 1 : 0;
+  using Vector = std::conditional_t<kColumns == 4, uint2, uint4>;
+  alignas(Vector) bfloat gates[kColumns] = {};
+  const bool gated = exists && text.q_gate.data != nullptr;
+  if (gated) load_columns<Vector>(gates, text.gates(first + token, item % heads) + column, text.head_dim - column);
   // Where results stand, below 2^30: of a piece, of the last; from a piece to the next.
   const int place = row / kRows * text.key_heads + item % heads / text.group;  // among the units of a piece
   const int first_index = (first_unit + place) * a.partials.rows + row % kRows;
@@ -211,10 +230,12 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   for (int w = 1; w < kColumnWarps; ++w) weights = __fadd_rn(weights, __shfl_sync(~0u, all.weights, w, 4));
   if (!exists) return;
   bfloat* const out = text.out.row(first + token) + item % heads * text.head_dim + column;
-  using Vector = std::conditional_t<kColumns == 4, uint2, uint4>;
   alignas(Vector) bfloat values[kColumns];
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) values[c] = from_f32<bfloat>(quotient(all.out[c], weights));
+  for (int c = 0; c < kColumns; ++c) {
+    values[c] = from_f32<bfloat>(quotient(all.out[c], weights));
+    if (gated) values[c] = gate_value(values[c], gates[c]);
+  }
   if (column + kColumns <= text.head_dim && reinterpret_cast<std::uintptr_t>(out) % sizeof(Vector) == 0) {
     *reinterpret_cast<Vector*>(out) = *reinterpret_cast<const Vector*>(values);
     return;

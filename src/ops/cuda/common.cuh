@@ -49,6 +49,11 @@ __device__ inline float sigmoid(float x) {
   return y;
 }
 __device__ inline float silu(float x) { return __fmul_rn(x, sigmoid(x)); }
+// What attention_gate makes of one value.
+template <typename T>
+__device__ inline T gate_value(T x, T gate) {
+  return from_f32<T>(__fmul_rn(to_f32(x), round_to<T>(sigmoid(to_f32(gate)))));
+}
 template <typename T>
 __device__ inline float swiglu_of(float gate, float up) { return __fmul_rn(round_to<T>(silu(gate)), up); }
 

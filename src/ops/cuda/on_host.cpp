@@ -244,6 +244,7 @@ void attention(Stream& s, const Attention& a) {
   Staged stage(s);
   Attention d = a;
   d.q = stage(a.q), d.kv = stage(a.kv, slots), d.requests = stage(a.requests), d.out = stage(a.out);
+  d.q_gate = stage(a.q_gate);
   (ops()->*Member)(stage.stream, d);
   stage.finish();
 }
