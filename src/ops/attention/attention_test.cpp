@@ -359,6 +359,7 @@ TEST_P(AttentionTest, RequestsDoNotMatterToEachOther) {
 // the more so with little scratch memory.
 TEST_P(AttentionTest, LoadDoesNotMatter) {
   if (ops().name == reference_ops().name) GTEST_SKIP() << "has nothing to divide";
+  if (kSanitized) GTEST_SKIP() << "takes a minute; CallsMayBeCutAnywhere runs the same code";
   for (const auto& [heads, rows] :
        {std::pair(Heads{64, 4, 4}, 1), {{64, 4, 1}, 16}, {{128, 4, 1}, 16}, {{256, 2, 1}, 16}}) {
     constexpr std::int64_t kLength = 1600, kRequests = 64;
