@@ -35,6 +35,7 @@ struct Recorded {
       const Image image = page_of(file);
       target.show({image.rgb.data(), image.width, image.height});
       recordings.push_back(target.read({.instruction = Request().prompt}, taps, kTokens));
+      if (kSanitized) break;  // a page takes half a minute
     }
   }
 
@@ -126,12 +127,12 @@ TEST_F(PlantedFault, CountsAreThoseOfTheEngine) {
                  .requests = 1,
                  .draft = kDrafter,
                  .switches = "window=16"});
-  const Image image = page_of(kPages[1]);
+  const Image image = page_of(kPages[0]);
   Request request;
   request.image = {image.rgb.data(), image.width, image.height};
   request.max_tokens = kTokens;
   const Result result = engine.generate(request);
-  const Recording& recording = recorded->recordings[1];
+  const Recording& recording = recorded->recordings[0];
   EXPECT_EQ(std::vector(recording.tokens.begin() + static_cast<std::ptrdiff_t>(recording.prompt_tokens),
                         recording.tokens.end()),
             result.tokens);
