@@ -19,15 +19,18 @@
 #include "ops/cuda/on_host.h"
 #include "ops/matrix.h"
 #include "ops/ops.h"
+#include "sanitized.h"
 
 namespace quire {
 
 // Around the sizes at which kernels change their path.
 inline constexpr std::int64_t kRowCounts[] = {0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 130};
 
-// Every table this machine can run.
+// Every table this machine can run. With sanitizers the reference runs only where another is compared with
+// it.
 inline std::vector<const Ops*> tables() {
-  std::vector<const Ops*> all = {&reference_ops()};
+  std::vector<const Ops*> all;
+  if (!kSanitized || cpu_tables().empty()) all.push_back(&reference_ops());
   for (const Ops* ops : cpu_tables()) all.push_back(ops);
   if (const Ops* ops = cuda::ops_on_host()) all.push_back(ops);
   return all;
