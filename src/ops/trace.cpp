@@ -53,7 +53,7 @@ OpCall project(const OpTrace&, const Rows& x, std::span<const Projection> parts)
   OpCall call{.shape = fmt::format("{} x {} ->", x.rows, x.cols), .bytes = bytes_of(x)};
   for (const Projection& p : parts) {
     call.shape += fmt::format(" {}", p.weight->out);
-    call.bytes += bytes_of(*p.weight) + bytes_of(p.y);
+    call.bytes += bytes_of(*p.weight) + bytes_of(p.y) + bytes_of(p.maxima);
     call.flop += 2.0 * static_cast<double>(x.rows * p.weight->in * p.weight->out);
   }
   return call;

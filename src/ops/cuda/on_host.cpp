@@ -128,7 +128,8 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   Staged stage(s);
   std::deque<Weight> weights;
   std::vector<Projection> staged;
-  for (const Projection& p : parts) staged.push_back({&weights.emplace_back(stage(*p.weight)), stage(p.y)});
+  for (const Projection& p : parts)
+    staged.push_back({&weights.emplace_back(stage(*p.weight)), stage(p.y), stage(p.maxima)});
   ops()->project(stage.stream, stage(x), staged);
   stage.finish();
 }

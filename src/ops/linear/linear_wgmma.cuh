@@ -338,6 +338,33 @@ __device__ inline void store_as(const Factor& f, int row, int token, int tokens,
   }
   if constexpr (kFirst + kNow < kEights) store_as<T, kEights, kFirst + kNow>(f, row, token, tokens, sums, stage);
 }
+// Stores the largest of every kMaximaColumns of the same outputs; `row` is a multiple of that. Four lanes have them of
+// a token: each goes on with one group, so that they store neighbours.
+template <int kEights>
+__device__ inline void store_maxima(const Factor& f, int row, int token, int tokens, const float (&sums)[4 * kEights]) {
+  constexpr int kInGroup = kMaximaColumns / 8, kGroups = kEights / kInGroup;
+  static_assert(kGroups <= 4);
+  const int q = threadIdx.x % 4;
+  const auto trade = [](float keep, float give, int lanes) {
+    return fmaxf(keep, __shfl_xor_sync(~0u, give, lanes));
+  };
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  // of groups; fmaxf leaves out what is no number
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      float& most = largest[i / kInGroup];
+      most = fmaxf(fmaxf(most, sums[4 * i + 2 * half]), sums[4 * i + 2 * half + 1]);
+    }
+    const bool upper = q & 2, odd = q & 1;
+    const float even_one = trade(upper ? largest[2] : largest[0], upper ? largest[0] : largest[2], 2),
+                odd_one = trade(upper ? largest[3] : largest[1], upper ? largest[1] : largest[3], 2),
+                own = trade(odd ? odd_one : even_one, odd ? even_one : odd_one, 1);
+    const int t = token + 8 * half + static_cast<int>(threadIdx.x) % 32 / 4;
+    if (q < kGroups && t < tokens && row + q * kMaximaColumns < f.N)
+      f.maxima[t * f.maxima_stride + row / kMaximaColumns + q] = own;
+  }
+}
 // The same, with the bias.
 template <int kEights, int kBoxes>
 __device__ inline void store_sums(const Factor& f, int row, int token, int tokens, float (&sums)[4 * kEights],
@@ -347,6 +374,17 @@ __device__ inline void store_sums(const Factor& f, int row, int token, int token
     for (int i = 0; i < 4 * kEights; ++i) {
       const int at = row + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
       if (at < f.N) sums[i] = __fadd_rn(sums[i], f.bias[at]);
+    }
+  }
+  if constexpr (kEights * 8 % kMaximaColumns == 0) {
+    if (f.maxima) {
+      if (row + 8 * kEights > f.N) {  // what is beyond is not stored
+#pragma unroll
+        for (int i = 0; i < 4 * kEights; ++i) {
+          if (row + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2 >= f.N) sums[i] = -INFINITY;
+        }
+      }
+      store_maxima<kEights>(f, row, token, tokens, sums);
     }
   }
   if (f.bf16) {
