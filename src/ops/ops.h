@@ -348,6 +348,7 @@ inline constexpr int kMostRank = 512;
 // follows the draft of the row before counts, too (ops/select/select.h).
 struct SelectDrafts {
   Rows logits;                    // [T, V] f32
+  Rows maxima{};                  // of the logits (Projection), for speed alone; without memory: not known
   Rows projected;                 // [T, R] f32: of the rows that the logits are of
   Weight predecessor, successor;  // [V, R]
   int candidates = 0;             // K

@@ -341,7 +341,7 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   check_select_anchors(a);
   Staged stage(s);
   SelectDrafts d = a;
-  d.logits = stage(a.logits), d.projected = stage(a.projected);
+  d.logits = stage(a.logits), d.maxima = stage(a.maxima), d.projected = stage(a.projected);
   d.predecessor = stage(a.predecessor), d.successor = stage(a.successor);
   d.requests = stage(a.requests);
   d.ids = stage(std::span(a.ids, static_cast<std::size_t>(a.logits.rows))).data();
