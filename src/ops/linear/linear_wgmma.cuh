@@ -9,6 +9,9 @@
 // The two halves of the weight rows of a tile may be of two factors, so that factors end where they like with little
 // waste. Gated (`project_swiglu`): one half is of the gate, one of the other weight, for the same outputs, so that a
 // lane has both sums of an output.
+//
+// Maxima (of `project`): four lanes of a warp have a token's outputs of half a tile, so whole groups of kMaximaColumns
+// where a half is a multiple of that and the sum is not split; with maxima there are no other plans.
 #pragma once
 
 #include <algorithm>
