@@ -341,8 +341,8 @@ __device__ inline void store_as(const Factor& f, int row, int token, int tokens,
   }
   if constexpr (kFirst + kNow < kEights) store_as<T, kEights, kFirst + kNow>(f, row, token, tokens, sums, stage);
 }
-// Stores the largest of every kMaximaColumns of the same outputs; `row` is a multiple of that. Four lanes have them of
-// a token: each goes on with one group, so that they store neighbours.
+// Stores the largest of every kMaximaColumns of the same outputs; `row` is a multiple of that. Of a token's groups each
+// of the four lanes goes on with one, so that they store neighbours.
 template <int kEights>
 __device__ inline void store_maxima(const Factor& f, int row, int token, int tokens, const float (&sums)[4 * kEights]) {
   constexpr int kInGroup = kMaximaColumns / 8, kGroups = kEights / kInGroup;
@@ -368,7 +368,7 @@ __device__ inline void store_maxima(const Factor& f, int row, int token, int tok
       f.maxima[t * f.maxima_stride + row / kMaximaColumns + q] = own;
   }
 }
-// The same, with the bias.
+// Stores the same with the bias, and their maxima where they are asked for.
 template <int kEights, int kBoxes>
 __device__ inline void store_sums(const Factor& f, int row, int token, int tokens, float (&sums)[4 * kEights],
                                   Stage<kBoxes> stage) {

@@ -410,7 +410,8 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
                       .scores = reinterpret_cast<float*>(scratch + key_bytes),
                       .choices = reinterpret_cast<std::int32_t*>(scratch + key_bytes + score_bytes)};
   if (by_groups) {
-    launch(s, "select_drafts", {.blocks = dim3(static_cast<unsigned>(all)), .threads = kThreads}, groups_kernel, select);
+    launch(s, "select_drafts", {.blocks = dim3(static_cast<unsigned>(all)), .threads = kThreads}, groups_kernel,
+           select);
   } else {
     launch(s, "select_drafts", {.blocks = dim3(pieces, static_cast<unsigned>(all)), .threads = kThreads}, survey_kernel,
            select);
