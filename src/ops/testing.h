@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -58,6 +59,19 @@ inline std::vector<float> gather(std::span<const float> x, std::int64_t cols,
   std::vector<float> y;
   for (std::int64_t r : rows) y.insert(y.end(), x.begin() + r * cols, x.begin() + (r + 1) * cols);
   return y;
+}
+
+// What `project` gives as maxima of y.
+inline Matrix maxima_of(const Matrix& y) {
+  Matrix maxima(Format::f32, y.rows(), maxima_cols(y.cols()));
+  for (std::int64_t r = 0; r < y.rows(); ++r)
+    for (std::int64_t group = 0; group < maxima.cols(); ++group) {
+      float largest = -std::numeric_limits<float>::infinity();
+      for (std::int64_t c = group * kMaximaColumns; c < std::min(y.cols(), (group + 1) * kMaximaColumns); ++c)
+        largest = std::fmax(largest, y.get(r, c));
+      maxima.set(r, group, largest);
+    }
+  return maxima;
 }
 
 // --- comparison ------------------------------------------------------------------------------------------
