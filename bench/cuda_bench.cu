@@ -207,6 +207,25 @@ void bench_linear(Bench& b, const char* name, std::int64_t N, std::int64_t K) {
   }
 }
 
+// The products that a drafter's candidates come from, without and with the maxima of the logits.
+void bench_head(Bench& b, std::int64_t T, bool has_maxima) {
+  constexpr std::int64_t V = 248320, R = 256, D = 2560;
+  std::vector<Weight> head, rank;
+  for (int i = 0; i < 2; ++i) {
+    head.push_back({.data = b.rows(V, D, 0.05f).data, .out = V, .in = D});
+    rank.push_back({.data = b.rows(R, D, 0.05f).data, .out = R, .in = D});
+  }
+  const Rows x = b.rows(T, D), logits = b.logits(T, V), projected = b.logits(T, R);
+  const Rows maxima = has_maxima ? b.logits(T, maxima_cols(V)) : Rows();
+  const std::string shape = "248320 256 x2560 T=" + std::to_string(T) + (has_maxima ? " with maxima" : "");
+  const double outputs = V + R + (has_maxima ? maxima_cols(V) : 0);
+  b.measure("project", shape, 2, 2.0 * (double(V + R) * D + double(T) * D) + 4.0 * T * outputs, 2.0 * T * (V + R) * D,
+            [&](int i) {
+              const auto at = static_cast<std::size_t>(i);
+              ops()->project(b.s, x, std::vector<Projection>{{&head[at], logits, maxima}, {&rank[at], projected}});
+            });
+}
+
 // Gate and up of an MLP and swiglu of them: as one operation, or as the two that it stands for.
 void bench_gate_up(Bench& b, bool whole, std::int64_t F, std::int64_t D) {
   for (const std::int64_t T : {16, 64, 96, 128, 256, 512, 2048}) {
@@ -452,13 +471,16 @@ void bench_rows(Bench& b, std::int64_t T) {
   }
 }
 
-// Blocks of up to 16 rows, of which the first is an anchor.
-void bench_select_drafts(Bench& b, std::int64_t T) {
+// Blocks of up to 16 rows, of which the first is an anchor. Maxima are those of nothing: what they cost is the same.
+void bench_select_drafts(Bench& b, std::int64_t T, bool has_maxima) {
   constexpr std::int64_t V = 248320, R = 256, K = 16;
   const std::int64_t longest = std::min<std::int64_t>(T, 16), drafted = T - T / longest;
   const auto variants = static_cast<int>(std::clamp<std::size_t>(kRotate / static_cast<std::size_t>(4 * V * T) + 1, 2, 64));
-  std::vector<Rows> logits;
-  for (int i = 0; i < variants; ++i) logits.push_back(b.logits(T, V));
+  std::vector<Rows> logits, maxima;
+  for (int i = 0; i < variants; ++i) {
+    logits.push_back(b.logits(T, V));
+    maxima.push_back(has_maxima ? b.logits(T, maxima_cols(V)) : Rows());
+  }
   const Rows projected = b.logits(T, R), predecessor = b.rows(V, R, 0.1f), successor = b.rows(V, R, 0.1f);
   std::vector<std::int32_t> first_row;
   for (std::int64_t t = 0; t <= T; t += longest) first_row.push_back(static_cast<std::int32_t>(t));
@@ -470,8 +492,10 @@ void bench_select_drafts(Bench& b, std::int64_t T) {
                                  .longest = static_cast<std::int32_t>(longest),
                                  .first_row = b.ints(first_row)},
                     .ids = b.array(std::vector<std::int32_t>(static_cast<std::size_t>(T))).data()};
-  b.measure("select_drafts", "V=248320 T=" + std::to_string(T), variants, 4.0 * drafted * (V + K * R), 0, [&](int i) {
-    call.logits = logits[static_cast<std::size_t>(i)];
+  const std::int64_t searched = has_maxima ? maxima_cols(V) + K * kMaximaColumns : V;
+  const std::string shape = "V=248320 T=" + std::to_string(T) + (has_maxima ? " with maxima" : "");
+  b.measure("select_drafts", shape, variants, 4.0 * drafted * (searched + K * R), 0, [&](int i) {
+    call.logits = logits[static_cast<std::size_t>(i)], call.maxima = maxima[static_cast<std::size_t>(i)];
     ops()->select_drafts(b.s, call);
   });
 }
@@ -558,6 +582,9 @@ void run(std::vector<std::string> only) {
   bench_linear(b, "gate_proj 9216x2560", 9216, 2560);
   bench_linear(b, "down_proj 2560x9216", 2560, 9216);
   bench_linear(b, "lm_head 248320x2560", 248320, 2560);
+  for (const std::int64_t T : {128, 512}) {
+    for (const bool has_maxima : {false, true}) bench_head(b, T, has_maxima);
+  }
   for (const bool whole : {false, true}) bench_gate_up(b, whole, 9216, 2560);
   bench_layer(b, {"4B GDN", {8192, 4096, 32, 32}, 2560, 4096, 9216});
   bench_layer(b, {"4B attention", {8192, 1024, 1024}, 2560, 4096, 9216});
@@ -579,7 +606,8 @@ void run(std::vector<std::string> only) {
     for (const Rotated& heads : kRotated) bench_qk_norm_rope(b, heads, T);
     bench_rows(b, T);
   }
-  for (const std::int64_t T : {2, 32, 512}) bench_select_drafts(b, T);
+  for (const std::int64_t T : {2, 32, 512}) bench_select_drafts(b, T, false);
+  for (const std::int64_t T : {128, 512}) bench_select_drafts(b, T, true);
   bench_sample(b, "greedy", {}, 512);
   for (const std::int64_t T : {1, 512}) bench_rotary(b, T);
   for (const std::int64_t N : {3072, 8192, 15360}) bench_vision_attention(b, N);

@@ -25,12 +25,12 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMaxErrorBytes = std::size_t{64} << 10;
 
-struct Descriptor {
+struct PipeEnd {
   int fd = -1;
-  Descriptor() = default;
-  ~Descriptor() { close(); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
+  PipeEnd() = default;
+  ~PipeEnd() { close(); }
+  PipeEnd(const PipeEnd&) = delete;
+  PipeEnd& operator=(const PipeEnd&) = delete;
   void close() {
     if (fd >= 0) ::close(fd);
     fd = -1;
@@ -38,7 +38,7 @@ struct Descriptor {
 };
 
 struct Pipe {
-  Descriptor read, write;
+  PipeEnd read, write;
   Pipe() {
     int fds[2];
     if (pipe2(fds, O_CLOEXEC) != 0) fail(ErrorCode::io, "cannot make a pipe: {}", std::strerror(errno));
@@ -126,7 +126,7 @@ class Child {
 };
 
 // Appends what is there. False at the end of the stream.
-bool read_some(Descriptor& from, std::string& to) {
+bool read_some(PipeEnd& from, std::string& to) {
   char block[std::size_t{64} << 10];
   const ssize_t n = ::read(from.fd, block, sizeof block);
   if (n > 0) to.append(block, static_cast<std::size_t>(n));

@@ -20,7 +20,7 @@ std::size_t block_bytes(const DrafterConfig& c, Format format, std::int64_t T, s
   const std::int64_t widest = std::max(3 * q + 2 * c.kv_cols(), std::int64_t{2} * c.intermediate_size);
   const std::int64_t chosen = std::int64_t{2} * c.conv_kernel_size * c.conv_groups();
   const std::int64_t rows = T * (4 * c.hidden_size + chosen + widest) * size_of(format);
-  const std::int64_t floats = T * (c.head_dim + vocabulary + c.selector_rank);
+  const std::int64_t floats = T * (c.head_dim + vocabulary + maxima_cols(vocabulary) + c.selector_rank);
   return static_cast<std::size_t>(rows + floats * std::int64_t{sizeof(float)}) + 16 * Arena::kAlignment;
 }
 
@@ -137,9 +137,11 @@ Rows Drafter::place_drafts(Pass& p, std::int32_t* ids) {
   }
   const CandidateSelectorWeights& w = weights_.candidate_selector;
   const Rows projected = p.rows(config_.selector_rank, Format::f32);
-  const Projection products[] = {{&target_.lm_head, logits}, {&w.hidden_projection, projected}};
+  const Rows maxima = p.T < kFewestForMaxima ? Rows() : p.rows(maxima_cols(vocabulary_), Format::f32);
+  const Projection products[] = {{&target_.lm_head, logits, maxima}, {&w.hidden_projection, projected}};
   ops_.project(p.stream, p.h, std::span(products));
   ops_.select_drafts(p.stream, {.logits = logits,
+                                .maxima = maxima,
                                 .projected = projected,
                                 .predecessor = w.predecessor_codebook,
                                 .successor = w.successor_codebook,

@@ -88,10 +88,19 @@ struct Stream {
 enum class Gelu { tanh, erf };
 
 inline constexpr int kMostProjections = 10;  // keys and values of five layers of a drafter
+inline constexpr int kMaximaColumns = 32;
+// From so many rows on maxima are found as a product is stored, for next to nothing, where that can be.
+inline constexpr int kFewestForMaxima = 96;
+constexpr std::int64_t maxima_cols(std::int64_t cols) {
+  return (cols + kMaximaColumns - 1) / kMaximaColumns;
+}
 // One of several products of the same rows.
 struct Projection {
   const Weight* weight = nullptr;
   Rows y;
+  // f32 [T, maxima_cols(out)]: of each row of y, which then is f32, the largest of every kMaximaColumns
+  // neighbours, -inf where none of them is a number. Without memory: not found.
+  Rows maxima{};
 };
 
 // Which rows of a step belong to which request. The arrays are in the backend's memory, so that a captured
@@ -356,6 +365,7 @@ inline constexpr int kMostRank = 512;
 // follows the draft of the row before counts, too (ops/select/select.h).
 struct SelectDrafts {
   Rows logits;                    // [T, V] f32
+  Rows maxima{};                  // of the logits (Projection), for speed alone; without memory: not known
   Rows projected;                 // [T, R] f32: of the rows that the logits are of
   Weight predecessor, successor;  // [V, R]
   int candidates = 0;             // K

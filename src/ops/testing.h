@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <tuple>
@@ -19,15 +20,18 @@
 #include "ops/cuda/on_host.h"
 #include "ops/matrix.h"
 #include "ops/ops.h"
+#include "sanitized.h"
 
 namespace quire {
 
 // Around the sizes at which kernels change their path.
 inline constexpr std::int64_t kRowCounts[] = {0, 1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 130};
 
-// Every table this machine can run.
+// Every table this machine can run. With sanitizers the reference runs only where another is compared with
+// it.
 inline std::vector<const Ops*> tables() {
-  std::vector<const Ops*> all = {&reference_ops()};
+  std::vector<const Ops*> all;
+  if (!kSanitized || cpu_tables().empty()) all.push_back(&reference_ops());
   for (const Ops* ops : cpu_tables()) all.push_back(ops);
   if (const Ops* ops = cuda::ops_on_host()) all.push_back(ops);
   return all;
@@ -55,6 +59,19 @@ inline std::vector<float> gather(std::span<const float> x, std::int64_t cols,
   std::vector<float> y;
   for (std::int64_t r : rows) y.insert(y.end(), x.begin() + r * cols, x.begin() + (r + 1) * cols);
   return y;
+}
+
+// What `project` gives as maxima of y.
+inline Matrix maxima_of(const Matrix& y) {
+  Matrix maxima(Format::f32, y.rows(), maxima_cols(y.cols()));
+  for (std::int64_t r = 0; r < y.rows(); ++r)
+    for (std::int64_t group = 0; group < maxima.cols(); ++group) {
+      float largest = -std::numeric_limits<float>::infinity();
+      for (std::int64_t c = group * kMaximaColumns; c < std::min(y.cols(), (group + 1) * kMaximaColumns); ++c)
+        largest = std::fmax(largest, y.get(r, c));
+      maxima.set(r, group, largest);
+    }
+  return maxima;
 }
 
 // --- comparison ------------------------------------------------------------------------------------------

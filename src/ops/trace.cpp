@@ -53,7 +53,7 @@ OpCall project(const OpTrace&, const Rows& x, std::span<const Projection> parts)
   OpCall call{.shape = fmt::format("{} x {} ->", x.rows, x.cols), .bytes = bytes_of(x)};
   for (const Projection& p : parts) {
     call.shape += fmt::format(" {}", p.weight->out);
-    call.bytes += bytes_of(*p.weight) + bytes_of(p.y);
+    call.bytes += bytes_of(*p.weight) + bytes_of(p.y) + bytes_of(p.maxima);
     call.flop += 2.0 * static_cast<double>(x.rows * p.weight->in * p.weight->out);
   }
   return call;
@@ -136,10 +136,11 @@ OpCall sample(const OpTrace&, const Sample& a) {
 OpCall select_drafts(const OpTrace&, const SelectDrafts& a) {
   const double rows = static_cast<double>(a.logits.rows - a.requests.count), K = a.candidates;
   const double rank = static_cast<double>(a.predecessor.in);
-  return {
-      .shape = fmt::format("{}, {} candidates", shape_of(a.logits), a.candidates),
-      .bytes = bytes_of(a.logits) + bytes_of(a.projected) + rows * 2 * K * rank * size_of(a.successor.format),
-      .flop = rows * 2 * K * K * rank};
+  const double searched =
+      a.maxima.data ? bytes_of(a.maxima) + rows * K * kMaximaColumns * sizeof(float) : bytes_of(a.logits);
+  return {.shape = fmt::format("{}, {} candidates", shape_of(a.logits), a.candidates),
+          .bytes = searched + bytes_of(a.projected) + rows * 2 * K * rank * size_of(a.successor.format),
+          .flop = rows * 2 * K * K * rank};
 }
 
 OpCall vision_attention(const OpTrace&, const VisionAttention& a) {

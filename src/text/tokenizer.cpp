@@ -12,7 +12,6 @@
 #include "text/unicode/unicode.h"
 
 namespace quire {
-namespace {
 
 // Finds added tokens in text: at the leftmost place where one matches, the longest.
 class AddedTokens {
@@ -55,8 +54,6 @@ class AddedTokens {
 
   std::array<std::vector<Entry>, 256> by_first_byte_;  // each from long to short
 };
-
-}  // namespace
 
 struct Tokenizer::State {
   explicit State(TokenizerFile file);

@@ -22,8 +22,8 @@ namespace quire {
 namespace {
 
 // A model and one sequence on it, driven by ids.
-struct Sequence {
-  Sequence(const GoldenCase& c, const Backend& where, Format f, int thread_count)
+struct GoldenRun {
+  GoldenRun(const GoldenCase& c, const Backend& where, Format f, int thread_count)
       : backend(where),
         format(f),
         config(ModelConfig::from_directory(c.model)),
@@ -155,7 +155,7 @@ struct Sequence {
 // Collects the rows of each probe that the fixture keeps, over all chunks of the prompt.
 class Collector {
  public:
-  Collector(const Golden& golden, Sequence& run)
+  Collector(const Golden& golden, GoldenRun& run)
       : run_(run),
         patches_(golden.ints("rows.patches")),
         image_tokens_(golden.ints("rows.image_tokens")),
@@ -184,7 +184,7 @@ class Collector {
   const std::map<std::string, std::vector<float>>& seen() const { return seen_; }
 
  private:
-  Sequence& run_;
+  GoldenRun& run_;
   std::vector<std::int32_t> patches_, image_tokens_, tokens_;
   std::int32_t start_ = 0, last_rows_ = 0;
   std::map<std::string, std::vector<float>> seen_;
@@ -230,7 +230,7 @@ class GoldenTest : public testing::TestWithParam<GoldenParam> {};
 TEST_P(GoldenTest, EveryProbeAndEveryToken) {
   const auto& [c, backend, format] = GetParam();
   const Golden golden(c, format);
-  Sequence run(c, *backend, format, 2);
+  GoldenRun run(c, *backend, format, 2);
   ASSERT_EQ(golden.ints("grid"),
             (std::vector<std::int32_t>{run.patches.grid_height, run.patches.grid_width}));
 
@@ -249,7 +249,7 @@ TEST_P(GoldenTest, EveryProbeAndEveryToken) {
   positions.insert(positions.end(), run.positions.w.begin(), run.positions.w.end());
   EXPECT_EQ(positions, golden.ints("positions"));
 
-  const Rows logits = run.prefill(Sequence::kMaxTokens, &probe);
+  const Rows logits = run.prefill(GoldenRun::kMaxTokens, &probe);
   int compared = 0;
   for (const auto& [name, value] : collector.seen()) {
     const Tolerance tolerance = bounds(name, format, run.config);
@@ -307,12 +307,12 @@ TEST(ModelPaths, PrefillAgreesWithTokenByToken) {
   for (const GoldenCase& c : {kGoldenCases[1], kGoldenCases[2]}) {
     const Golden golden(c, Format::f32);
     const std::vector<std::int32_t> prompt = golden.ints("prompt_ids");
-    Sequence chunked(c, cpu_backend(), Format::f32, 2), serial(c, cpu_backend(), Format::f32, 2);
+    GoldenRun chunked(c, cpu_backend(), Format::f32, 2), serial(c, cpu_backend(), Format::f32, 2);
     chunked.start(prompt, nullptr);
     serial.start(prompt, nullptr);
-    const Rows a = chunked.prefill(Sequence::kMaxTokens, nullptr);
+    const Rows a = chunked.prefill(GoldenRun::kMaxTokens, nullptr);
     serial.ids.resize(prompt.size() - kSerial);
-    serial.prefill(Sequence::kMaxTokens, nullptr);
+    serial.prefill(GoldenRun::kMaxTokens, nullptr);
     Rows b;
     for (std::size_t i = prompt.size() - kSerial; i < prompt.size(); ++i) b = serial.window_step(prompt[i]);
     EXPECT_TRUE(compare(
@@ -327,13 +327,13 @@ TEST(ModelPaths, CudaFollowsTheCpu) {
   if (!cuda_backend()) GTEST_SKIP() << "there is no GPU";
   const GoldenCase& c = kGoldenCases[4];
   const Golden golden(c, Format::bf16);
-  Sequence cpu(c, cpu_backend(), Format::bf16, 2), gpu(c, *cuda_backend(), Format::bf16, 2);
+  GoldenRun cpu(c, cpu_backend(), Format::bf16, 2), gpu(c, *cuda_backend(), Format::bf16, 2);
   std::vector<std::vector<float>> logits[2];
   const std::vector<std::int32_t> tokens = golden.ints("generated_ids");
-  for (Sequence* run : {&cpu, &gpu}) {
+  for (GoldenRun* run : {&cpu, &gpu}) {
     auto& seen = logits[run == &gpu];
     run->start(golden.ints("prompt_ids"), nullptr);
-    seen.push_back(run->to_floats(run->prefill(Sequence::kMaxTokens, nullptr), {0}));
+    seen.push_back(run->to_floats(run->prefill(GoldenRun::kMaxTokens, nullptr), {0}));
     for (const std::int32_t token : tokens) seen.push_back(run->to_floats(run->window_step(token), {0}));
   }
   std::size_t equal = 0;
@@ -361,9 +361,9 @@ TEST(ModelPaths, BitsDoNotDependOnThreads) {
     if (!backend.host_memory || backend.ops == &reference_ops()) continue;
     std::vector<float> first;
     for (const int threads : {1, 2, 3}) {
-      Sequence run(c, backend, Format::bf16, threads);
+      GoldenRun run(c, backend, Format::bf16, threads);
       run.start(golden.ints("prompt_ids"), nullptr);
-      const std::vector<float> logits = run.to_floats(run.prefill(Sequence::kMaxTokens, nullptr), {0});
+      const std::vector<float> logits = run.to_floats(run.prefill(GoldenRun::kMaxTokens, nullptr), {0});
       if (first.empty()) first = logits;
       EXPECT_TRUE(compare(logits, first, exactly())) << backend.ops->name << ", " << threads << " threads";
     }
@@ -377,7 +377,7 @@ TEST(ModelPaths, BitsDoNotDependOnWherePrefillIsCut) {
     if (backend.ops == &reference_ops()) continue;
     const GoldenCase& c = backend.host_memory ? kGoldenCases[1] : kGoldenCases[4];
     const Golden golden(c, Format::bf16);
-    Sequence whole(c, backend, Format::bf16, 2), cut(c, backend, Format::bf16, 2);
+    GoldenRun whole(c, backend, Format::bf16, 2), cut(c, backend, Format::bf16, 2);
     whole.start(golden.ints("prompt_ids"), nullptr);
     cut.start(golden.ints("prompt_ids"), nullptr);
     const std::vector<float> a = whole.to_floats(whole.prefill(512, nullptr), {0});

@@ -12,6 +12,8 @@
 
 #include <gtest/gtest.h>
 
+#include "sanitized.h"
+
 namespace quire {
 namespace {
 
@@ -164,6 +166,7 @@ double sweep(int batch, double tokens, bool drawn, int length) {
 }
 
 TEST(WindowPolicy, AtLeast98PercentOfPlainDecodingAtEveryPointOfTheSweep) {
+  if (kSanitized) GTEST_SKIP() << "a long measurement; NeverLosesAndFindsTheGain runs the same code";
   for (const int length : {1000, 3000})
     for (const bool drawn : {false, true})
       for (const int batch : {1, 2, 4, 8, 16, 32, 64})

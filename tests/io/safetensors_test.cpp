@@ -11,12 +11,8 @@ namespace {
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::span<const std::byte> as_bytes(const std::string& text) {
-  return std::as_bytes(std::span(text));
-}
-
 std::string parse_error(const std::string& file) {
-  return error_of([&] { parse_safetensors(as_bytes(file), "x.safetensors"); });
+  return error_of([&] { parse_safetensors(std::as_bytes(std::span(file)), "x.safetensors"); });
 }
 
 // The error for a file of this header and `data` bytes after it.
@@ -34,7 +30,7 @@ TEST(Safetensors, ReadsEveryDtypeWhereItLies) {
       "e":{"dtype":"I64","shape":[1],"data_offsets":[17,25]},
       "f":{"dtype":"I32","shape":[0,5],"data_offsets":[25,25]}})") +
                            "0123456789abcdefghijklmno";
-  const auto tensors = parse_safetensors(as_bytes(file), "x");
+  const auto tensors = parse_safetensors(std::as_bytes(std::span(file)), "x");
   ASSERT_EQ(tensors.size(), 6u);
   const auto text = [&](const char* name, std::size_t bytes) {
     return std::string(reinterpret_cast<const char*>(tensors.at(name).data), bytes);

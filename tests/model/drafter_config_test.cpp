@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 // A config.json as published drafters have, for a target of 32 layers.
-const char* const kPublished = R"({
+const char* const kPublishedDrafter = R"({
   "architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": 2560, "intermediate_size": 9216,
   "num_hidden_layers": 3, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
   "rms_norm_eps": 1e-06, "rope_theta": 10000000, "rope_scaling": null, "attention_bias": false,
@@ -40,7 +40,7 @@ class DrafterConfigTest : public testing::Test {
     return result;
   }
 
-  Json json = parse_json(kPublished, "kPublished");
+  Json json = parse_json(kPublishedDrafter, "kPublishedDrafter");
   TextConfig target;
   TemporaryDirectory folder;
 };

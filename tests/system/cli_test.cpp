@@ -17,6 +17,7 @@
 #include "drafter_directory.h"
 #include "io/child_process.h"
 #include "io/json.h"
+#include "small_pages.h"
 #include "temporary_directory.h"
 
 extern char** environ;
@@ -226,14 +227,16 @@ TEST(Inspect, ListsTensors) {
 // A wrong setting of the committed drafter is named.
 TEST(Inspect, NamesTheFaultOfADrafter) {
   const TemporaryDirectory folder;
+  const SmallPages model;
   const fs::path good = "models/quire-mini-dflash2";
   Json config = read_json(good / "config.json");
   config["dflash_config"]["mask_token_id"] = 4090;
   write(folder / "drafter/config.json", config.dump());
   fs::create_symlink(fs::absolute(good / "model.safetensors"), folder / "drafter/model.safetensors");
   const auto inspect = [&](const std::string& drafter) {
-    return quire({"inspect", "--drafter", drafter, "--pages", "samples/letter.png", "samples/scan.jpg",
-                  "--max-tokens", "32", "--device", "cpu", "--json", folder / "check.json"});
+    return quire({"inspect", model.path(), "--drafter", drafter, "--pages", "samples/letter.png",
+                  "samples/scan.jpg", "--max-tokens", "32", "--device", "cpu", "--json",
+                  folder / "check.json"});
   };
   const Outcome found = inspect(folder / "drafter");
   EXPECT_EQ(found.code, 1) << found.err;
@@ -331,8 +334,9 @@ TEST(Parse, DraftsChangeNoText) {
 }
 
 TEST(Parse, PagesAreSelected) {
-  const Outcome run =
-      quire({"parse", "samples/report.pdf", "--pages", "2-", "--max-tokens", "10", "--format", "json"});
+  const SmallPages model;
+  const Outcome run = quire({"parse", "samples/report.pdf", "--model", model.path(), "--dpi", "72", "--pages",
+                             "2-", "--max-tokens", "10", "--format", "json"});
   const Json record = parse_json(run.out, "standard output");
   ASSERT_EQ(record["pages"].size(), 1U);
   EXPECT_EQ(record["pages"][0]["page"], 2);
@@ -340,8 +344,11 @@ TEST(Parse, PagesAreSelected) {
 }
 
 TEST(Parse, ReadsStandardInput) {
+  const SmallPages model;
   for (const char* name : {"samples/scan.jpg", "samples/report.pdf"}) {
-    const Outcome run = quire({"parse", "-", "--max-tokens", "10", "--pages", "1", "--format", "json"}, name);
+    const Outcome run = quire({"parse", "-", "--model", model.path(), "--dpi", "72", "--max-tokens", "10",
+                               "--pages", "1", "--format", "json"},
+                              name);
     EXPECT_EQ(run.code, 1) << run.err;  // ten tokens are not enough
     const Json record = parse_json(run.out, "standard output");
     EXPECT_EQ(record["input"]["path"], "stdin");

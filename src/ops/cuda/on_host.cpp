@@ -128,7 +128,8 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   Staged stage(s);
   std::deque<Weight> weights;
   std::vector<Projection> staged;
-  for (const Projection& p : parts) staged.push_back({&weights.emplace_back(stage(*p.weight)), stage(p.y)});
+  for (const Projection& p : parts)
+    staged.push_back({&weights.emplace_back(stage(*p.weight)), stage(p.y), stage(p.maxima)});
   ops()->project(stage.stream, stage(x), staged);
   stage.finish();
 }
@@ -356,7 +357,7 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   check_select_anchors(a);
   Staged stage(s);
   SelectDrafts d = a;
-  d.logits = stage(a.logits), d.projected = stage(a.projected);
+  d.logits = stage(a.logits), d.maxima = stage(a.maxima), d.projected = stage(a.projected);
   d.predecessor = stage(a.predecessor), d.successor = stage(a.successor);
   d.requests = stage(a.requests);
   d.ids = stage(std::span(a.ids, static_cast<std::size_t>(a.logits.rows))).data();

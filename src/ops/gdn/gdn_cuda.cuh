@@ -105,14 +105,6 @@ __device__ inline float log_decay(float a, float A_log, float dt_bias) {
   return -__fmul_rn(expf(A_log), __fadd_rn(fmaxf(x, 0.0f), log1pf(expf(-fabsf(x)))));
 }
 
-// silu by the fast instructions, a few units of f32 off; what it gives is rounded to bf16.
-__device__ inline float quick_silu(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fmul_rn(x, -1.4426950408889634f)));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(__fadd_rn(1.0f, y)));
-  return __fmul_rn(x, y);
-}
-
 // GdnPrefill in a kernel.
 template <typename T>
 struct Delta {

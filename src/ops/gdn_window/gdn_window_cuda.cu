@@ -3,12 +3,9 @@
 // in fragments, rings of 64 records and 20 rows of inputs.
 // Bytes of a request: the checkpoint once (2 MB at 32 heads), 12.4 KB a record read or written, 41 KB a token; again the
 // checkpoint when it folds. FLOP: 4,096 an MMA, 512 MMAs a head for 16 tokens, 512 a fold. The wall is memory.
-// Plan: two blocks an SM take jobs, a request and a value head each, dealt out so that each has costly ones (folds) and
-// cheap ones; a warp has 16 of its values, whose part of the checkpoint it holds in registers as fragments: A of the
-// products, accumulators of a fold. Tokens of one block, of either half, are multiplied with it at once. The first
-// checkpoint is on its way before the wait for the kernel before, each later one as soon as that before it has been
-// used; by then it is in L2, where it was asked to come when the job before began, so that memory has work while blocks
-// compute.
+// Plan: two blocks an SM take jobs, a request and a value head each; a warp has 16 of its values, whose part of the
+// checkpoint it holds in registers as fragments: A of the products, accumulators of a fold. The first checkpoint is on
+// its way before the wait for the kernel before, each later one as soon as that before it has been used.
 // Measured (one H200, 2026-11-29, gdn_bench, T = 16): 50 us for 32 requests, 48 % of the limit; 77 us with a fold; 15 us
 // for 8, 9 us for one.
 // Precision: C, y and the weights of a block's first half as two bf16 (hi, lo), everything else f32 between the rounding
@@ -18,15 +15,78 @@
 #include <algorithm>
 
 #include "ops/cuda/entries.h"
-#include "ops/gdn_window/gdn_window.cuh"
+#include "ops/cuda/mma.cuh"
+#include "ops/gdn/gdn_cuda.cuh"
 
 namespace quire::cuda {
 namespace {
 
-using namespace gdn_window_block;
+constexpr int L = kGdnBlock, kHalf = L / 2;
+constexpr int kThreads = 256, kWarps = 8;
+constexpr int kTaps = 4, kPast = kTaps - 1, kConvRows = gdn_conv_rows(kTaps);
+constexpr int kPieces = kGdnDim / 8;  // 16 bytes of a head
+constexpr int kStride = kGdnDim + 8;  // of bf16 rows in shared memory: 8 x 8 fragments without bank conflicts
+constexpr int kRows = kThreads / kPieces;  // of a head that all threads copy at once
+constexpr int kQuad = 4;                   // tokens of one tile of 8 columns: k and q of each
 
-// In a uniform register what is the same in all lanes, and not negative.
-__device__ inline int uniform(int x) { return static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(x))); }
+// A request and a value head.
+struct Job : Cursor {
+  std::int32_t index, head, key_head, parity;
+  bool keeps_keys;  // the heads of one key head share k and the inputs of k and q: the first writes them
+
+  Job() = default;
+  template <typename Window>
+  __device__ Job(const Window& w, int job, int nth, const Cursor& cursor) : Cursor(cursor), index(job), parity(nth % 2) {
+    head = static_cast<int>(static_cast<unsigned>(job) % static_cast<unsigned>(w.value_heads));
+    key_head = head / w.group();
+    keeps_keys = head % w.group() == 0;
+    if (!sound(w.slots)) first_row = rows = slot = start = previous = 0;
+  }
+  // Whether k is needed to the end.
+  __device__ bool needs_keys() const { return folds() || block_of(start) != block_of(start + rows - 1); }
+};
+
+template <typename U>
+constexpr int kOf16 = 16 / static_cast<int>(sizeof(U));  // elements of 16 bytes
+
+template <typename U>
+struct Shared {
+  static constexpr int kUStride = kGdnDim + kOf16<U>;
+  // Records by ring row, also those of the window. Here and below, rows beyond the last are for tokens that fill up a
+  // tile: what they hold is of no consequence.
+  alignas(16) bfloat k[kGdnRing][kStride];
+  alignas(16) U u[kGdnRing + kQuad][kUStride];
+  alignas(16) bfloat x[2 * kMostWindow + 16][kStride];  // rows 2t: k, 2t + 1: q of token t of the window
+  alignas(16) bfloat v[kMostWindow + kQuad][kStride];
+  alignas(16) bfloat o[kMostWindow][kStride];
+  alignas(16) bfloat z[kMostWindow][kGdnDim];
+  alignas(16) bfloat input[kPast + kMostWindow][3][kGdnDim];  // q, k, v before the convolution, from kPast tokens before
+  alignas(16) float taps[3][kGdnDim][kTaps];
+  // Weights a and f, for tokens counted from the first one of the window that is in their half of a block. Of a record in
+  // the same half: for token % 4, token / 4; of the first half, for a token of the second: as operand B, rows 2 token: -a
+  // and 2 token + 1: f, high and low part.
+  alignas(16) float weight[kGdnRing + kQuad][kQuad][2 * kMostWindow / kQuad];
+  alignas(16) bfloat early[2][2 * kMostWindow][kHalf + 8];
+  float G[2][kGdnRing + kQuad];  // by parity of the job, so that the next one's can come early
+  float beta[kMostWindow + kQuad];
+  std::uint32_t gates[2][kMostWindow];  // the words that hold a and b
+  float before;                         // G of the token before the window
+  Job current, next, later;
+  bool late_keys;           // those of the current job came with u
+  std::int32_t numbers[5];  // of the job after the next: Cursor's
+};
+
+// A warp's 16 values of the checkpoint: [k / 16][k % 16 / 8] accumulators.
+using State = float[kGdnDim / 16][2][4];
+
+__device__ inline int half_of(int t) { return static_cast<int>(static_cast<unsigned>(t) / kHalf); }
+
+// Read anew wherever a Worker is made: what follows from it would else sit in registers throughout, and spill others.
+__device__ inline unsigned this_thread() {
+  unsigned t = threadIdx.x;
+  asm volatile("" : "+r"(t));
+  return t;
+}
 
 // The sum over kLanes neighbouring lanes, the same bits in each.
 template <int kLanes>
@@ -35,6 +95,24 @@ __device__ inline float lane_sum(float x) {
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x = __fadd_rn(x, __shfl_xor_sync(~0u, x, offset));
   return x;
 }
+
+class Place {
+ public:
+  explicit __device__ Place(unsigned t)
+      : thread(static_cast<int>(t)),
+        warp(static_cast<int>(t / 32)),
+        lane(static_cast<int>(t % 32)),
+        group(static_cast<int>(t % 32 / 4)),
+        part(static_cast<int>(t % 4)),
+        value(16 * warp + group),
+        row(static_cast<int>(t / kPieces)),
+        piece(static_cast<int>(t % kPieces * 8)) {}
+
+  const int thread, warp, lane;
+  const int group, part;  // row of a fragment, its quarter
+  const int value;        // the first of the thread's values, the other is 8 further
+  const int row, piece;   // where all copy rows of a head, 16 bytes each
+};
 
 __device__ inline void store_state(const State& s, float* to, const Place& at) {
   to += at.warp * 16 * kGdnDim + 4 * at.lane;
@@ -50,46 +128,159 @@ __device__ inline void store_state(const State& s, float* to, const Place& at) {
 
 // What a block does.
 template <typename U, int kTiles>  // of 4 tokens
-struct Worker : Loads<U> {
-  using Base = Loads<U>;
+struct Worker {
+  using W = Window<bfloat, U>;
   using Memory = Shared<U>;
-  using Base::Base, Base::w, Base::m, Base::at;
-  using Base::G, Base::column, Base::conv_row, Base::gate;
-  // Short windows seldom cross a half.
-  static constexpr bool kHolds = Memory::kFits && kTiles > 1;
+
+  const W& w;
+  Memory& m;
+  const Place at{this_thread()};
+
+  __device__ Worker(const W& window, Memory& memory) : w(window), m(memory) {}
+
+  __device__ Job job(int index, int nth, int jobs) const {
+    return {w, index, nth, index < jobs ? Cursor(w, index / w.value_heads) : Cursor()};
+  }
+  __device__ float* G(const Job& c) const { return m.G[c.parity]; }
+  // The column in qkv of the head's q, k or v.
+  __device__ int column(const Job& c, int part) const {
+    return part == 2 ? (2 * w.key_heads + c.head) * kGdnDim : (part * w.key_heads + c.key_head) * kGdnDim;
+  }
+
+  // What follows is loaded in the background. First what was there before this step: the checkpoint, in quarters, since
+  // loads that wait for memory hold up all that goes to shared memory after them;
+  template <int kQuarter>
+  __device__ void load_quarter(const Job& c, State& s) const {
+    if (c.rows == 0) return;
+    const float* from = w.state_of(c.slot, c.head) + at.warp * 16 * kGdnDim + 4 * at.lane;
+    constexpr int kTilesOf = kGdnDim / 16 / 4;
+#pragma unroll
+    for (int i = kQuarter * kTilesOf; i < (kQuarter + 1) * kTilesOf; ++i) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float4 v = load_once(from + i * 256 + half * 128);
+        s[i][0][2 * half] = v.x, s[i][0][2 * half + 1] = v.y;
+        s[i][1][2 * half] = v.z, s[i][1][2 * half + 1] = v.w;
+      }
+    }
+  }
+  __device__ void load_state(const Job& c, State& s) const {
+    load_quarter<0>(c, s), load_quarter<1>(c, s), load_quarter<2>(c, s), load_quarter<3>(c, s);
+  }
+  // the records: k and G,
+  __device__ void load_keys(const Job& c) const {
+    const int base = c.base(), records = c.start - base;
+#pragma unroll 1
+    for (int i = at.row; i < records; i += kRows) {
+      const int row = ring_index(base + i);
+      copy_async<16>(&m.k[row][at.piece],
+                     w.ring_k.row(std::int64_t{c.slot} * kGdnRing + row) + c.key_head * kGdnDim + at.piece);
+    }
+    if (at.thread < records) {
+      const int row = ring_index(base + at.thread);
+      copy_async<4>(&G(c)[row], w.ring_g.row(std::int64_t{c.slot} * kGdnRing + row) + c.head);
+    }
+  }
+  // and u; a warp copies what it reads itself,
+  __device__ void load_u(const Job& c) const {
+    constexpr int kOfRow = 16 / kOf16<U>;  // pieces
+    const int base = c.base(), records = c.start - base, e = 16 * at.warp + at.lane % kOfRow * kOf16<U>;
+#pragma unroll 1
+    for (int i = at.lane / kOfRow; i < records; i += 32 / kOfRow) {
+      const int row = ring_index(base + i);
+      copy_async<16>(&m.u[row][e], w.ring_u.row(std::int64_t{c.slot} * kGdnRing + row) + c.head * kGdnDim + e);
+    }
+  }
+  // the inputs of the tokens before, and the taps;
+  __device__ void load_past(const Job& c) const {
+    if (c.rows == 0) return;
+    if (at.row < kPast) {
+      const bfloat* from = conv_row(c, at.row - kPast) + at.piece;
+#pragma unroll
+      for (int part = 0; part < 3; ++part) copy_async<16>(&m.input[at.row][part][at.piece], from + column(c, part));
+    }
+    if (at.thread < kGdnDim) {
+#pragma unroll
+      for (int part = 0; part < 3; ++part) {
+        copy_async<16>(m.taps[part][at.thread], w.conv1d + (column(c, part) + at.thread) * kTaps);
+      }
+    }
+  }
+  // then what the kernel before left: the window's inputs,
+  __device__ void load_inputs(const Job& c) const {
+    if (at.row >= c.rows) return;
+    const bfloat* from = w.qkv.row(c.first_row + at.row) + at.piece;
+#pragma unroll
+    for (int part = 0; part < 3; ++part) copy(&m.input[kPast + at.row][part][at.piece], from + column(c, part));
+  }
+  // a and b, a token's in a word with a neighbour's, and G of the token before,
+  __device__ void load_gates(const Job& c) const {
+    const int i = at.thread & (kMostWindow - 1), which = at.thread >> 4;
+    if (which < 2 && i < c.rows) {
+      copy_async<4>(&m.gates[which][i],
+                    reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(gate(which == 0 ? w.a : w.b, c, i)) / 4 * 4));
+    }
+    if (which == 2 && i == 0 && block_of(c.start) * L != c.start) {
+      copy_async<4>(&m.before, w.ring_g.row(w.ring_row(c.slot, c.start - 1)) + c.head);
+    }
+  }
+  __device__ const bfloat* gate(const Matrix<bfloat>& x, const Job& c, int i) const { return x.row(c.first_row + i) + c.head; }
+  // z, of which a thread copies what it reads itself,
+  __device__ void load_z(const Job& c) const {
+    if (at.row < c.rows) copy(m.z[at.row] + at.piece, w.z.row(c.first_row + at.row) + c.head * kGdnDim + at.piece);
+  }
+  __device__ void copy(bfloat* to, const bfloat* from) const {
+    if (w.vectors) return copy_async<16>(to, from);
+#pragma unroll 1
+    for (int j = 0; j < 8; ++j) to[j] = from[j];
+  }
+  // and the numbers of a job.
+  __device__ void load_numbers(int index, int jobs) const {
+    if (at.thread >= 5 || index >= jobs) return;
+    const int request = index / w.value_heads;
+    const std::int32_t* const from[] = {w.first_row + request, w.first_row + request + 1, w.slot + request,
+                                        w.generated + request, w.previous + request};
+#pragma unroll
+    for (int i = 0; i < 5; ++i) {
+      if (at.thread == i) copy_async<4>(&m.numbers[i], from[i]);
+    }
+  }
+
+  // Where the input of token i of the window stands in the ring; those before it too.
+  __device__ bfloat* conv_row(const Job& c, int i) const {
+    return w.conv.row(std::int64_t{c.slot} * kConvRows + static_cast<unsigned>(c.start + i + kPast) % kConvRows);
+  }
 
   // q, k and v of the window after convolution and SiLU, rounded, by all warps but the last. Tokens after the window, up
-  // to a multiple of kTogether, get what happens to lie there.
+  // to a multiple of 4, get what happens to lie there.
   __device__ void convolve(const Job& c) const {
     constexpr unsigned kPairs = kGdnDim / 2;
-    constexpr int kTogether = (kTiles == 1 ? 1 : 2) * kQuad;
 #pragma unroll 1
-    for (unsigned unit = static_cast<unsigned>(at.thread); unit < 3 * kPairs * kTiles * kQuad / kTogether;
-         unit += kThreads - 32) {
+    for (unsigned unit = static_cast<unsigned>(at.thread); unit < 3 * kPairs * kTiles; unit += kThreads - 32) {
       const int e = static_cast<int>(unit % kPairs * 2), part = static_cast<int>(unit / kPairs % 3);
-      const int first = static_cast<int>(unit / kPairs / 3 * kTogether);  // token
+      const int first = static_cast<int>(unit / kPairs / 3 * kQuad);  // token
       if (first >= c.rows) break;
       const float4 low = *reinterpret_cast<const float4*>(m.taps[part][e]);
       const float4 high = *reinterpret_cast<const float4*>(m.taps[part][e + 1]);
       const float tap[2][kTaps] = {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
-      std::uint32_t x[kPast + kTogether];
+      std::uint32_t x[kPast + kQuad];
 #pragma unroll
-      for (int i = 0; i < kPast + kTogether; ++i) x[i] = *reinterpret_cast<const std::uint32_t*>(&m.input[first + i][part][e]);
+      for (int i = 0; i < kPast + kQuad; ++i) x[i] = *reinterpret_cast<const std::uint32_t*>(&m.input[first + i][part][e]);
       bfloat* to = (part == 2 ? m.v[first] : m.x[2 * first + 1 - part]) + e;
       const int step = part == 2 ? kStride : 2 * kStride;
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) {
+      for (int i = 0; i < kQuad; ++i) {
         float sum[2] = {};
 #pragma unroll
         for (int j = 0; j < kTaps; ++j) {
           sum[0] = __fmaf_rn(tap[0][j], low_of(x[i + j]), sum[0]);
           sum[1] = __fmaf_rn(tap[1][j], high_of(x[i + j]), sum[1]);
         }
-        *reinterpret_cast<std::uint32_t*>(to + i * step) = pack(quick_silu(sum[0]), quick_silu(sum[1]));
+        *reinterpret_cast<std::uint32_t*>(to + i * step) = pack(silu(sum[0]), silu(sum[1]));
       }
     }
   }
-  __device__ void store_inputs(Job c) const {
+  __device__ void store_inputs(const Job& c) const {
     if (at.row >= c.rows) return;
     bfloat* to = conv_row(c, at.row) + at.piece;
 #pragma unroll
@@ -249,49 +440,27 @@ struct Worker : Loads<U> {
 
   // h[n]: what s says to key and query of token begin + 4 n + part: [0], [1], and of the value 8 further [2], [3].
   __device__ void multiply_state(const State& s, int begin, int count, float (&h)[kTiles][4]) const {
-    clear(h);
-#pragma unroll
-    for (int i = 0; i < kGdnDim / 16; ++i) {
-      std::uint32_t hi[4], lo[4];
-      split_columns(s, i, hi, lo);
-      multiply_tokens(hi, lo, i, begin, count, h);
-    }
-  }
-  // The same for the `count` tokens from the first on, and for the `rest` after them.
-  __device__ void multiply_state(const State& s, int count, int rest, float (&h)[kTiles][4],
-                                 float (&later)[kTiles][4]) const {
-    clear(h), clear(later);
-#pragma unroll
-    for (int i = 0; i < kGdnDim / 16; ++i) {
-      std::uint32_t hi[4], lo[4];
-      split_columns(s, i, hi, lo);
-      multiply_tokens(hi, lo, i, 0, count, h);
-      multiply_tokens(hi, lo, i, count, rest, later);
-    }
-  }
-  __device__ void clear(float (&h)[kTiles][4]) const {
 #pragma unroll
     for (int n = 0; n < kTiles; ++n) h[n][0] = h[n][1] = h[n][2] = h[n][3] = 0;
-  }
-  __device__ void split_columns(const State& s, int i, std::uint32_t (&hi)[4], std::uint32_t (&lo)[4]) const {
 #pragma unroll
-    for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
-  }
-  __device__ void multiply_tokens(const std::uint32_t (&hi)[4], const std::uint32_t (&lo)[4], int i, int begin, int count,
-                                  float (&h)[kTiles][4]) const {
-    std::uint32_t b[(kTiles + 1) / 2][4];
+    for (int i = 0; i < kGdnDim / 16; ++i) {
+      std::uint32_t hi[4], lo[4];
 #pragma unroll
-    for (int n = 0; n < kTiles; n += 2) {
-      if (kQuad * n < count) load_b(b[n / 2], m.x[2 * begin + 8 * n] + 16 * i, kStride);
-    }
-    // The high parts of all tokens first: one after the other, the two of a token would wait for each other.
+      for (int r = 0; r < 4; ++r) split(s[i][r / 2][r % 2 * 2], s[i][r / 2][r % 2 * 2 + 1], hi[r], lo[r]);
+      std::uint32_t b[(kTiles + 1) / 2][4];
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      if (kQuad * (n / 2 * 2) < count) multiply(h[n], hi, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
-    }
+      for (int n = 0; n < kTiles; n += 2) {
+        if (kQuad * n < count) load_b(b[n / 2], m.x[2 * begin + 8 * n] + 16 * i, kStride);
+      }
+      // The high parts of all tokens first: one after the other, the two of a token would wait for each other.
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n) {
-      if (kQuad * (n / 2 * 2) < count) multiply(h[n], lo, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      for (int n = 0; n < kTiles; ++n) {
+        if (kQuad * (n / 2 * 2) < count) multiply(h[n], hi, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      }
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        if (kQuad * (n / 2 * 2) < count) multiply(h[n], lo, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      }
     }
   }
 
@@ -312,7 +481,7 @@ struct Worker : Loads<U> {
   }
 
   // What the first half of the block at ring row `block` contributes to tokens of the second.
-  __device__ void add_early(float (&h)[kTiles][4], int block, int count) const {
+  __device__ void add_early(float (&h)[kTiles][4], int block) const {
     float2 u[4];
     std::uint32_t hi[4], lo[4];
     load_updates(u, block);
@@ -320,7 +489,6 @@ struct Worker : Loads<U> {
     for (int i = 0; i < 4; ++i) split(u[i].x, u[i].y, hi[i], lo[i]);
 #pragma unroll
     for (int n = 0; n < kTiles; n += 2) {
-      if (kQuad * n >= count) break;
       std::uint32_t b[2][4];
       load_b(b[0], m.early[0][8 * n], kHalf + 8);
       load_b(b[1], m.early[1][8 * n], kHalf + 8);
@@ -336,38 +504,36 @@ struct Worker : Loads<U> {
   // All tokens, half a block at a time: the rest of the half that the first is in, then what is left, at most the next.
   // The first half of the next checkpoint is on its way as soon as this one has been used.
   __device__ void solve(const Job& c, const Job& next, State& s) const {
-    if (c.rows == 0) this->template load_quarter<0>(next, s);
+    if (c.rows == 0) load_quarter<0>(next, s);
 #pragma unroll 1
     for (int begin = 0; begin < c.rows;) {
       const int t = c.start + begin, half = half_of(t) * kHalf, end = min(c.rows, half + kHalf - c.start);
-      const int count = uniform(end - begin);
+      const int count = static_cast<int>(__reduce_max_sync(~0u, static_cast<unsigned>(end - begin)));  // a uniform register
       if (begin == 0 ? c.folds() : block_of(t) * L == t) {
         wait_for_u();
         fold(G(c), s, t - L);
         if (begin == 0) store_state(s, w.state_of(c.slot, c.head), at);
       }
       float h[kTiles][4];
-      if (kHolds && begin != 0 && block_of(t) * L != t) {
-        take_held(h);
-      } else {
-        const bool holds = kHolds && end < c.rows && block_of(t) == block_of(c.start + c.rows - 1);
-        if (holds) {
-          float later[kTiles][4];
-          multiply_state(s, count, uniform(c.rows - end), h, later);
-          hold(later);
-        } else {
-          multiply_state(s, begin, count, h);
-        }
-        if (holds || end == c.rows) this->template load_quarter<0>(next, s);
-      }
+      multiply_state(s, begin, count, h);
+      if (end == c.rows) load_quarter<0>(next, s);
       wait_for_u();
       const int row = ring_index(t);  // a half is in one piece
       begin_sums(begin, count, G(c) + row, h);
-      if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L), count);
-      if (kTiles > 2 && count <= 2 * kQuad) {
-        substitute<std::min(kTiles, 2)>(h, ring_index(half), row, count);
-      } else {
-        substitute<kTiles>(h, ring_index(half), row, count);
+      if (half_of(t) % 2 == 1) add_early(h, ring_index(block_of(t) * L));
+#pragma unroll 2
+      for (int j = ring_index(half); j < row; ++j) {
+        apply(h, j, to_f32(m.u[j][at.value]), to_f32(m.u[j][at.value + 8]), 0, -1);
+      }
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n) {
+        if (kQuad * n >= count) break;
+#pragma unroll
+        for (int part = 0; part < kQuad; ++part) {
+          float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
+          store_update(u, row + kQuad * n + part);
+          apply(h, row + kQuad * n + part, u[0], u[1], n, part);
+        }
       }
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
@@ -379,45 +545,7 @@ struct Worker : Loads<U> {
       __syncwarp();  // u, before it is read as an operand
       begin = end;
     }
-    this->template load_quarter<1>(next, s);
-  }
-
-  // The records of a half from ring row `first` on, one by one: those before ring row `row`, then those of the tokens,
-  // `count` in kMost tiles at most.
-  template <int kMost>
-  __device__ void substitute(float (&h)[kTiles][4], int first, int row, int count) const {
-#pragma unroll 2
-    for (int j = first; j < row; ++j) {
-      apply<kMost>(h, j, to_f32(m.u[j][at.value]), to_f32(m.u[j][at.value + 8]), 0, -1);
-    }
-#pragma unroll
-    for (int n = 0; n < kMost; ++n) {
-      if (kQuad * n >= count) break;
-#pragma unroll
-      for (int part = 0; part < kQuad; ++part) {
-        float u[2] = {__shfl_sync(~0u, h[n][0], part, kQuad), __shfl_sync(~0u, h[n][2], part, kQuad)};
-        store_update(u, row + kQuad * n + part);
-        apply<kMost>(h, row + kQuad * n + part, u[0], u[1], n, part);
-      }
-    }
-  }
-
-  __device__ void hold(const float (&h)[kTiles][4]) const {
-    if constexpr (kHolds) {
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        *reinterpret_cast<float4*>(m.h[n][at.thread]) = {h[n][0], h[n][1], h[n][2], h[n][3]};
-      }
-    }
-  }
-  __device__ void take_held(float (&h)[kTiles][4]) const {
-    if constexpr (kHolds) {
-#pragma unroll
-      for (int n = 0; n < kTiles; ++n) {
-        const float4 x = *reinterpret_cast<const float4*>(m.h[n][at.thread]);
-        h[n][0] = x.x, h[n][1] = x.y, h[n][2] = x.z, h[n][3] = x.w;
-      }
-    }
+    load_quarter<1>(next, s);
   }
 
   // After those of u, two groups have been started: inputs and keys of the next job.
@@ -439,18 +567,17 @@ struct Worker : Loads<U> {
     }
   }
 
-  // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part of the first
-  // kMost tiles, and to its own output; part -1: to all. A token before it keeps its sums: u may be NaN.
-  template <int kMost>
+  // The record in ring row `row`, whose updates are u0 and u1, goes to the tokens after token 4 n + part, and to its own
+  // output; part -1: to all. A token before it keeps its sums: u may be NaN.
   __device__ void apply(float (&h)[kTiles][4], int row, float u0, float u1, int n, int part) const {
-    float weights[kMost == 1 ? 4 : 2 * kMost];
+    float weights[kTiles == 1 ? 4 : 2 * kTiles];
 #pragma unroll
-    for (int i = 0; i < 2 * kMost; i += 4) {
+    for (int i = 0; i < 2 * kTiles; i += 4) {
       if (i + 4 <= 2 * n) continue;
       *reinterpret_cast<float4*>(weights + i) = *reinterpret_cast<const float4*>(m.weight[row][at.part] + i);
     }
 #pragma unroll
-    for (int i = n; i < kMost; ++i) {
+    for (int i = n; i < kTiles; ++i) {
       if (i > n || at.part > part) {
         h[i][0] = __fmaf_rn(-weights[2 * i], u0, h[i][0]);
         h[i][2] = __fmaf_rn(-weights[2 * i], u1, h[i][2]);
@@ -462,7 +589,7 @@ struct Worker : Loads<U> {
     }
   }
 
-  __device__ void store_updates(Job c) const {
+  __device__ void store_updates(const Job& c) const {
     if (at.row >= c.rows) return;
     const int t = c.start + at.row;
     U* to = w.ring_u.row(w.ring_row(c.slot, t)) + c.head * kGdnDim + at.piece;
@@ -488,8 +615,8 @@ struct Worker : Loads<U> {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float* norm = w.norm + at.piece + 2 * i;
-      const float low = __fmul_rn(__fmul_rn(norm[0], __fmul_rn(low_of(os[i]), scale)), quick_silu(low_of(zs[i])));
-      const float high = __fmul_rn(__fmul_rn(norm[1], __fmul_rn(high_of(os[i]), scale)), quick_silu(high_of(zs[i])));
+      const float low = __fmul_rn(__fmul_rn(norm[0], __fmul_rn(low_of(os[i]), scale)), silu(low_of(zs[i])));
+      const float high = __fmul_rn(__fmul_rn(norm[1], __fmul_rn(high_of(os[i]), scale)), silu(high_of(zs[i])));
       y[i] = pack(low, high);
     }
     bfloat* out = w.out.row(c.first_row + at.row) + c.head * kGdnDim + at.piece;
@@ -502,13 +629,13 @@ struct Worker : Loads<U> {
   }
 };
 
-// Jobs as Worker::place says, of `step` blocks. While one is worked on, what the next needs is on its way.
+// Jobs blockIdx, + gridDim, + 2 gridDim, ... While one is worked on, what the next needs is on its way.
 template <typename U, int kTiles>
-__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs, int step) {
+__global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w, int jobs) {
   extern __shared__ __align__(16) unsigned char shared[];
-  static_assert(sizeof(Shared<U>) <= 113 * 1024);  // two blocks an SM
   Shared<U>& m = *reinterpret_cast<Shared<U>*>(shared);
   using Work = Worker<U, kTiles>;
+  const int first = static_cast<int>(blockIdx.x), step = static_cast<int>(gridDim.x);
   // The pools of a slot were last written a step ago. The numbers of the requests are of this step, but a chain of small
   // kernels that all started early may not have written them yet: they are only believed if they are so after the wait.
   State s;
@@ -518,33 +645,25 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
       worker.load_keys(c), worker.load_past(c), worker.load_u(c), worker.load_state(c, s);
     };
     const auto load_rest = [&](const Job& c) { worker.load_inputs(c), worker.load_gates(c), worker.load_z(c); };
-    if (worker.at.warp == 0) {
-      const Job job = worker.first_job(jobs, step, 0);
-      if (worker.at.lane == 0) m.jobs[3] = job;
-    }
-    __syncthreads();
-    const Job guess = m.jobs[3];
+    const Job guess = worker.job(first, 0, jobs);
     load_first(guess);
     wait_for_predecessor();
     let_successor_start();
     load_rest(guess);
-    if (worker.at.warp == 0) {
-      const Job job = worker.first_job(jobs, step, 1);
-      if (worker.at.lane < 2) m.jobs[worker.at.lane] = job;
-      worker.load_numbers(2, jobs, step);
-    }
+    worker.load_numbers(first + 2 * step, jobs);
+    if (worker.at.thread == 0) m.current = worker.job(first, 0, jobs), m.late_keys = false;
+    if (worker.at.thread == 32) m.next = worker.job(first + step, 1, jobs);
     wait_for_copies();
     __syncthreads();
-    if (!__syncthreads_and(m.jobs[0] == guess)) {
-      load_first(m.jobs[0]), load_rest(m.jobs[0]);
+    if (!__syncthreads_and(m.current == guess)) {
+      load_first(m.current), load_rest(m.current);
       wait_for_copies();
       __syncthreads();
     }
   }
+  const Job &c = m.current, &next = m.next;
 #pragma unroll 1
-  for (int nth = 0;; ++nth) {
-    const Job &c = m.jobs[nth & 3], &next = m.jobs[(nth + 1) & 3];
-    Work(w, m).fetch_state(next), Work(w, m).fetch_records(next);
+  for (;;) {
     if (threadIdx.x / 32 == kWarps - 1) {
       Work(w, m).gates(c);
     } else {
@@ -555,9 +674,9 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     // Small copies are started before the next checkpoint: what is asked for after it waits for all of it.
     Work(w, m).load_past(next), Work(w, m).load_inputs(next), Work(w, m).load_gates(next);
     commit_copies();
-    if (nth != 0) Work(w, m).template load_quarter<3>(c, s);
+    if (c.index != first) Work(w, m).template load_quarter<3>(c, s);
     Work(w, m).normalise(c);
-    if (nth != 0 && m.jobs[(nth + 3) & 3].needs_keys()) {  // keys came with u
+    if (m.late_keys) {
       wait_for_copies_but<1>();
     } else {
       wait_for_copies_but<2>();
@@ -565,13 +684,13 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     __syncthreads();
     if (threadIdx.x == kThreads - 1) {
       const std::int32_t* n = m.numbers;
-      const int index = Work(w, m).place(nth + 2, jobs, step);
-      m.jobs[(nth + 2) & 3] = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
+      const int index = next.index + step;
+      m.later = {w, index, c.parity, index < jobs ? Cursor(n[0], n[1], n[2], n[3], n[4]) : Cursor()};
     }
     Work(w, m).weigh_all(c);
     __syncthreads();
     if (!c.needs_keys()) Work(w, m).load_keys(next);
-    Work(w, m).load_numbers(nth + 3, jobs, step);
+    Work(w, m).load_numbers(next.index + 2 * step, jobs);
     commit_copies();
     Work(w, m).solve(c, next, s);
     __syncthreads();
@@ -580,10 +699,12 @@ __global__ void __launch_bounds__(kThreads, 2) window_kernel(Window<bfloat, U> w
     if (next.index >= jobs) return;
     wait_for_copies_but<1>();  // the inputs
     __syncthreads();
-    if (c.needs_keys()) Work(w, m).load_keys(next);
-    Work(w, m).load_u(next), Work(w, m).load_z(next);
+    if (threadIdx.x == 0) m.late_keys = c.needs_keys(), m.current = m.next, m.next = m.later;
+    __syncthreads();
+    if (m.late_keys) Work(w, m).load_keys(c);
+    Work(w, m).load_u(c), Work(w, m).load_z(c);
     commit_copies();
-    Work(w, m).template load_quarter<2>(next, s);
+    Work(w, m).template load_quarter<2>(c, s);
   }
 }
 
@@ -606,8 +727,7 @@ void launch_window(Stream& s, const GdnWindow& a) {
   check(cudaFuncSetAttribute(window_kernel<U, kTiles>, cudaFuncAttributePreferredSharedMemoryCarveout,
                              cudaSharedmemCarveoutMaxShared),
         "gdn_window");
-  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs,
-         static_cast<int>(grid.blocks.x));
+  launch(s, "gdn_window", grid, window_kernel<U, kTiles>, Window<bfloat, U>(a), jobs);
 }
 
 template <typename U>

@@ -72,21 +72,6 @@ TEST_P(GdnWindows, BitsDoNotDependOnTheLoad) {
     ASSERT_TRUE(same_trace(run.traces[i], expected)) << "schedule " << i;
 }
 
-// As many requests as a GPU puts in order by what they cost, with many heads: several jobs for each of its
-// blocks.
-TEST_P(GdnWindows, BitsDoNotDependOnTheOrder) {
-  const GdnShape shape = on_cuda() ? GdnShape{2, 48, 128, 128} : GdnShape{1, 8, 16, 24};
-  const GdnLayer layer = random_layer(random, shape, format(), format());
-  const GdnSequence sequence = random_sequence(random, layer, 40);
-  std::vector<Job> jobs;
-  for (int i = 0; i < 30; ++i) jobs.push_back({&sequence, {{16, 16 - i % 4 * 3}}});
-  const WindowRun run(ops().gdn_window, ops().state_order, stream(3), layer, jobs, 30, 11);
-  EXPECT_TRUE(run.faults.empty()) << run.faults.size() << " faults: " << run.faults.front();
-  const Trace expected = alone(layer, sequence);
-  for (std::size_t i = 0; i < jobs.size(); ++i)
-    ASSERT_TRUE(same_trace(run.traces[i], expected)) << "request " << i;
-}
-
 TEST_P(GdnWindows, MatchReference) {
   for (const GdnShape& shape : shapes())
     for (Format u : update_formats()) {

@@ -8,7 +8,7 @@ namespace quire {
 
 // x [T, in] in bf16 or f32, w [out, in], bias [out] or empty, y [T, out] in the format of x or in f32.
 void check_linear(const Rows& x, const Weight& w, std::span<const float> bias, const Rows& y);
-// As check_linear for each of at most kMostProjections parts, without bias.
+// As check_linear for each of at most kMostProjections parts, without bias; a part with maxima has y in f32.
 void check_project(const Rows& x, std::span<const Projection> parts);
 // As check_linear for both weights; `spare` and y are alike, and in the format of x.
 void check_project_swiglu(const Rows& x, const Weight& gate, const Weight& up, const Rows& spare,

@@ -6,6 +6,7 @@
 // whose weights stay in L1 and L2 while all rows pass. Precision: see dot_tile.h; one order of summation for
 // each K.
 #include <array>
+#include <limits>
 
 #include "ops/cpu/dot_tile.h"
 #include "ops/cpu/entries.h"
@@ -91,6 +92,18 @@ void multiply(Stream& s, const Rows& x, std::span<Part> parts) {
   });
 }
 
+void find_maxima(Stream& s, const Projection& p) {
+  for_rows(s, p.y.rows, p.y.cols, [&](std::int64_t i) {
+    const float* y = row<const float>(p.y, i);
+    for (std::int64_t group = 0; group < p.maxima.cols; ++group) {
+      float largest = -std::numeric_limits<float>::infinity();
+      const std::int64_t end = std::min(p.y.cols, (group + 1) * kMaximaColumns);
+      for (std::int64_t o = group * kMaximaColumns; o < end; ++o) largest = y[o] > largest ? y[o] : largest;
+      row<float>(p.maxima, i)[group] = largest;
+    }
+  });
+}
+
 }  // namespace
 
 void linear(Stream& s, Rows x, const Weight& w, std::span<const float> bias, Rows y) {
@@ -104,6 +117,8 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   std::array<Part, kMostProjections> all;
   for (std::size_t i = 0; i < parts.size(); ++i) all[i] = part_of(s, *parts[i].weight, nullptr, parts[i].y);
   multiply(s, x, std::span(all).first(parts.size()));
+  for (const Projection& p : parts)
+    if (p.maxima.data) find_maxima(s, p);
 }
 
 void project_swiglu(Stream& s, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y) {

@@ -6,7 +6,7 @@
 // multiprocessor, by all of K or by a quarter (a cluster adds up the four); above, tiles of 128 tokens. Its first steps
 // of weights are on their way before the kernel before has ended. From 96 tokens on, on Hopper, wgmma instead, with
 // tiles whose size fits the number of multiprocessors, and which may be of two weights (linear_wgmma.cuh); there swiglu
-// is part of storing.
+// is part of storing, and so are maxima (for rows beyond the copy engine, or fewer: a kernel of their own).
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
 // 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30, before outputs went through
@@ -125,6 +125,7 @@ void multiply(Stream& s, Product& a) {
 
 // From here on wgmma is faster in every product of the 4B shape, by 1.09 to 1.94 times (H200, 2026-11-30).
 constexpr int kFewestForWgmma = 96;
+static_assert(kFewestForMaxima >= kFewestForWgmma, "only wgmma_kernel finds maxima as it stores");
 
 bool is_many(const Product& a) {
   return a.T >= kFewestForWgmma && device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
@@ -183,12 +184,18 @@ void launch_wgmma(Stream& s, Product& a, const WgmmaPlan& plan) {
 // ("linear plans" of cuda_bench).
 constexpr int kTileEnds = 1500, kPartsEnds = 3200;
 
+bool has_maxima(const Product& a) {
+  return std::any_of(a.factors, a.factors + a.count, [](const Factor& f) { return f.maxima != nullptr; });
+}
+
+// Maxima are found where a warp has whole groups of outputs.
 template <int kN>
 void add_choices(Product& a, std::vector<WgmmaChoice>& all) {
   const int weight_tiles = count_wgmma_tiles<kN>(a), token_tiles = blocks_of(a.T, kTileTokens);
   const int tiles = weight_tiles * token_tiles;
   for (const int split : {1, 2, kSegments}) {
     const int running = running_clusters(split);
+    if (has_maxima(a) && (split > 1 || kN / 2 % kMaximaColumns != 0)) continue;
     if (running == 0 || (split > 1 && blocks_of(a.K, a.segment) < kSegments)) continue;
     const int rounds = blocks_of(tiles, running), steps = blocks_of(a.K, kBoxColumns * split);
     const std::int64_t work = std::int64_t{rounds} * (steps * kN + (split > 1 ? kPartsEnds : kTileEnds));
@@ -342,6 +349,30 @@ void launch_plain(Stream& s, const Rows& x, const Weight& w, const Factor& f) {
   launch(s, "linear", grid, plain_kernel<X, W>, matrix<const X>(x), static_cast<const W*>(w.data), w.in, x.rows, f);
 }
 
+// --- maxima, where no kernel finds them as it stores -----------------------------------------------------------------
+
+// A warp a group.
+__global__ void __launch_bounds__(256) maxima_kernel(Matrix<const float> y, int N, Matrix<float> maxima) {
+  const int group = blockIdx.y * 8 + threadIdx.x / 32, column = group * kMaximaColumns + threadIdx.x % 32;
+  const std::int64_t token = blockIdx.x;
+  static_assert(kMaximaColumns == 32);
+  wait_for_predecessor();
+  let_successor_start();
+  if (group * kMaximaColumns >= N) return;
+  float largest = column < N ? fmaxf(y.row(token)[column], -INFINITY) : -INFINITY;
+  for (int lanes = 16; lanes > 0; lanes /= 2) largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lanes));
+  if (threadIdx.x % 32 == 0) maxima.row(token)[group] = largest;
+}
+
+void find_maxima(Stream& s, std::span<const Projection> parts) {
+  for (const Projection& p : parts) {
+    if (!p.maxima.data) continue;
+    const Grid grid = {.blocks = dim3(static_cast<unsigned>(p.y.rows), blocks(p.maxima.cols, 8)), .threads = 256};
+    launch(s, "linear", grid, maxima_kernel, matrix<const float>(p.y), static_cast<int>(p.y.cols),
+           matrix<float>(p.maxima));
+  }
+}
+
 bool on_tensor_cores(const Rows& x, const Weight& w) {
   return x.format == Format::bf16 && w.format == Format::bf16;
 }
@@ -379,11 +410,17 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
   if (x.rows == 0 || parts.empty()) return;
   if (!std::all_of(parts.begin(), parts.end(), [&](const Projection& p) { return on_tensor_cores(x, *p.weight); })) {
     for (const Projection& p : parts) linear(s, x, *p.weight, {}, p.y);
-    return;
+    return find_maxima(s, parts);
   }
   Product a = product_for(x);
-  for (const Projection& p : parts) a.factors[a.count++] = factor_for(*p.weight, nullptr, p.y);
+  for (const Projection& p : parts) {
+    Factor& f = a.factors[a.count++];
+    f = factor_for(*p.weight, nullptr, p.y);
+    f.maxima = static_cast<float*>(p.maxima.data), f.maxima_stride = p.maxima.stride;
+  }
+  if (is_aligned(a) && is_many(a)) return multiply_many(s, a);
   multiply(s, a);
+  find_maxima(s, parts);
 }
 
 // In one kernel where that is wgmma's, which has both products of an output in a lane.

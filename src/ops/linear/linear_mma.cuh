@@ -53,6 +53,9 @@ struct Factor {
   int N;
   int first_tile;  // of its rows, among the tiles of all factors (halves of tiles: linear_wgmma.cuh)
   bool bf16;       // y; else f32
+  // As in Projection, or nullptr. Found by wgmma_kernel as it stores; by no other.
+  float* maxima = nullptr;
+  std::int64_t maxima_stride = 0;
 
   __device__ void store(int row, std::int64_t token, float sum) const {
     if (row >= N) return;

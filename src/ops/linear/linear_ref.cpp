@@ -1,4 +1,7 @@
 // y = x W^T + bias. The sum is in double: what a backend differs by is its own error.
+#include <algorithm>
+#include <limits>
+
 #include "core/error.h"
 #include "ops/check.h"
 #include "ops/element.h"
@@ -21,6 +24,9 @@ void check_project(const Rows& x, std::span<const Projection> parts) {
   for (const Projection& p : parts) {
     QUIRE_CHECK(p.weight, "project: a part has no weight");
     check_linear(x, *p.weight, {}, p.y);
+    if (!p.maxima.data) continue;
+    QUIRE_CHECK(p.y.format == Format::f32, "project: maxima of outputs in bf16, expected f32");
+    check_rows("project", "maxima", p.maxima, x.rows, maxima_cols(p.y.cols), Format::f32);
   }
 }
 
@@ -31,6 +37,20 @@ void check_project_swiglu(const Rows& x, const Weight& gate, const Weight& up, c
   check_rows("project_swiglu", "spare", spare, y.rows, y.cols, x.format);
   check_rows("project_swiglu", "y", y, y.rows, y.cols, x.format);
 }
+
+namespace {
+
+void find_maxima(const Projection& p) {
+  for (std::int64_t t = 0; t < p.y.rows; ++t)
+    for (std::int64_t group = 0; group < p.maxima.cols; ++group) {
+      float largest = -std::numeric_limits<float>::infinity();
+      for (std::int64_t o = group * kMaximaColumns; o < std::min(p.y.cols, (group + 1) * kMaximaColumns); ++o)
+        if (load(p.y, t, o) > largest) largest = load(p.y, t, o);
+      store(p.maxima, t, group, largest);
+    }
+}
+
+}  // namespace
 
 void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> bias, Rows y) {
   check_linear(x, w, bias, y);
@@ -44,7 +64,10 @@ void reference::linear(Stream&, Rows x, const Weight& w, std::span<const float> 
 
 void reference::project(Stream& s, Rows x, std::span<const Projection> parts) {
   check_project(x, parts);
-  for (const Projection& p : parts) linear(s, x, *p.weight, {}, p.y);
+  for (const Projection& p : parts) {
+    linear(s, x, *p.weight, {}, p.y);
+    if (p.maxima.data) find_maxima(p);
+  }
 }
 
 void reference::project_swiglu(Stream& s, Rows x, const Weight& gate, const Weight& up, Rows spare, Rows y) {

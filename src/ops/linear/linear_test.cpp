@@ -226,6 +226,51 @@ TEST_P(Linear, ProjectTakesWeightsOfSeveralFormats) {
   EXPECT_TRUE(same_bits(yb, expected_b));
 }
 
+// Around the numbers of rows at which a kernel finds them as it stores; widths that are no multiple of a
+// group or a tile; outputs that are all below 0, so that nothing beyond the last may count; rows with outputs
+// that are no numbers.
+TEST_P(Linear, ProjectFindsMaxima) {
+  struct Shape {
+    std::int64_t in;
+    std::vector<std::int64_t> outs;
+  };
+  for (const Shape& s : {Shape{96, {5}}, Shape{256, {300, 16, 90}}, Shape{515, {70, 33}},
+                         Shape{24, {1, 2, 4000}}, Shape{1032, {96, 1, 200}}})
+    for (std::int64_t T : {0, 1, 9, 40, 95, 96, 130, 300}) {
+      const bool below = T % 2 == 0;
+      Matrix x = random_matrix(random, format(), T, s.in, 1, below ? 0 : 8);
+      std::vector<Matrix> w, y, expected, maxima;
+      for (std::int64_t out : s.outs) {
+        w.push_back(weights(Format::bf16, out, s.in));
+        y.emplace_back(Format::f32, T, out), expected.emplace_back(Format::f32, T, out);
+        maxima.emplace_back(Format::f32, T, maxima_cols(out));
+      }
+      if (below) {
+        for (std::int64_t t = 0; t < T; ++t)
+          for (std::int64_t i = 0; i < s.in; ++i) x.set(t, i, std::abs(x.get(t, i)));
+        for (Matrix& m : w)
+          for (std::int64_t out = 0; out < m.rows(); ++out)
+            for (std::int64_t i = 0; i < s.in; ++i) m.set(out, i, -std::abs(m.get(out, i)));
+      }
+      if (T > 8) x.set(3, 0, NAN), x.set(5, 1, INFINITY), x.set(8, 2, -INFINITY);
+      std::vector<Weight> views;
+      for (const Matrix& m : w) views.push_back(m.weight());
+      std::vector<Projection> parts;
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        parts.push_back({&views[i], y[i]});
+        if (i != 1) parts.back().maxima = maxima[i];
+      }
+      ops().project(stream(3), x, parts);
+      for (std::size_t i = 0; i < w.size(); ++i) {
+        ops().linear(stream(), x, views[i], {}, expected[i]);
+        const std::string where = fmt::format("T {}, in {}, part {}", T, s.in, i);
+        EXPECT_TRUE(same_bits(y[i], expected[i]) && y[i].padding_untouched()) << where;
+        if (i == 1) continue;
+        EXPECT_TRUE(same_bits(maxima[i], maxima_of(y[i])) && maxima[i].padding_untouched()) << where;
+      }
+    }
+}
+
 // Around the numbers of rows at which it becomes one kernel; widths that are no multiple of a tile, of 16 or
 // of anything; sums in one piece and in segments.
 TEST_P(Linear, ProjectSwigluGivesTheBitsOfProjectAndSwiglu) {
@@ -275,11 +320,15 @@ TEST_P(Linear, RejectsShapesThatDoNotFit) {
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{nullptr, y}}), Error);
   EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>(kMostProjections + 1, {&weight, y})),
                Error);
+  Matrix single(Format::f32, 2, 4), maxima(Format::f32, 2, 1), more(Format::f32, 2, 2);
+  EXPECT_NO_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, single, maxima}}));
+  EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, single, more}}), Error);
   const Matrix other = weights(format(), 5, 8);
   EXPECT_THROW(ops().project_swiglu(stream(), x, weight, other.weight(), y, y), Error);
   EXPECT_THROW(ops().project_swiglu(stream(), x, weight, other.weight(), wide, y), Error);
   EXPECT_THROW(ops().project_swiglu(stream(), x, weight, weight, y, tall), Error);
   if (format() == Format::bf16) {
+    EXPECT_THROW(ops().project(stream(), x, std::vector<Projection>{{&weight, y, maxima}}), Error);
     Matrix longer(Format::f32, 2, 4);
     EXPECT_THROW(ops().project_swiglu(stream(), x, weight, weight, y, longer), Error);
     EXPECT_THROW(ops().project_swiglu(stream(), x, weight, weight, longer, y), Error);
@@ -318,6 +367,37 @@ TEST(LinearOnDevice, ManyRowsHaveTheBitsOfFew) {
             << s.T << " rows, in " << s.in << ", out " << s.out << ", " << size_of(f) << " bytes, bias "
             << has_bias;
       }
+}
+
+// Plans of one or several tiles for each block, of either width that has whole groups; beside a part without.
+TEST(LinearOnDevice, ManyRowsHaveMaxima) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "there is no CUDA device";
+  const Ops& ops = *cuda::ops_on_host();
+  Random random(1);
+  Stream stream;
+  struct Shape {
+    std::int64_t in, out, T;
+  };
+  for (const Shape s : {Shape{256, 9000, 600},
+                        {2560, 1300, 512},
+                        {9216, 300, 128},
+                        {40, 17000, 200},
+                        {1000, 333, 512},
+                        {264, 40000, 97},
+                        {520, 50, 2048}}) {
+    const Matrix x = random_matrix(random, Format::bf16, s.T, s.in, 1, 8),
+                 w = random_matrix(random, Format::bf16, s.out, s.in, 0.02f, 0),
+                 other = random_matrix(random, Format::bf16, 256, s.in, 0.02f, 0);
+    const Weight weights[] = {w.weight(), other.weight()};
+    Matrix y(Format::f32, s.T, s.out), z(Format::f32, s.T, 256), expected(Format::f32, s.T, s.out);
+    Matrix maxima(Format::f32, s.T, maxima_cols(s.out));
+    const Projection parts[] = {{&weights[0], y, maxima}, {&weights[1], z}};
+    ops.project(stream, x, std::span(parts));
+    ops.linear(stream, x, weights[0], {}, expected);
+    const std::string where = fmt::format("{} rows, in {}, out {}", s.T, s.in, s.out);
+    EXPECT_TRUE(same_bits(y, expected) && y.padding_untouched()) << where;
+    EXPECT_TRUE(same_bits(maxima, maxima_of(y)) && maxima.padding_untouched()) << where;
+  }
 }
 
 // On the device a kernel starts before the one before has ended: here each reads what that one wrote, and

@@ -9,6 +9,9 @@
 // The two halves of the weight rows of a tile may be of two factors, so that factors end where they like with little
 // waste. Gated (`project_swiglu`): one half is of the gate, one of the other weight, for the same outputs, so that a
 // lane has both sums of an output.
+//
+// Maxima (of `project`): four lanes of a warp have a token's outputs of half a tile, so whole groups of kMaximaColumns
+// where a half is a multiple of that and the sum is not split; with maxima there are no other plans.
 #pragma once
 
 #include <algorithm>
@@ -338,7 +341,34 @@ __device__ inline void store_as(const Factor& f, int row, int token, int tokens,
   }
   if constexpr (kFirst + kNow < kEights) store_as<T, kEights, kFirst + kNow>(f, row, token, tokens, sums, stage);
 }
-// The same, with the bias.
+// Stores the largest of every kMaximaColumns of the same outputs; `row` is a multiple of that. Of a token's groups each
+// of the four lanes goes on with one, so that they store neighbours.
+template <int kEights>
+__device__ inline void store_maxima(const Factor& f, int row, int token, int tokens, const float (&sums)[4 * kEights]) {
+  constexpr int kInGroup = kMaximaColumns / 8, kGroups = kEights / kInGroup;
+  static_assert(kGroups <= 4);
+  const int q = threadIdx.x % 4;
+  const auto trade = [](float keep, float give, int lanes) {
+    return fmaxf(keep, __shfl_xor_sync(~0u, give, lanes));
+  };
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float largest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  // of groups; fmaxf leaves out what is no number
+#pragma unroll
+    for (int i = 0; i < kEights; ++i) {
+      float& most = largest[i / kInGroup];
+      most = fmaxf(fmaxf(most, sums[4 * i + 2 * half]), sums[4 * i + 2 * half + 1]);
+    }
+    const bool upper = q & 2, odd = q & 1;
+    const float even_one = trade(upper ? largest[2] : largest[0], upper ? largest[0] : largest[2], 2),
+                odd_one = trade(upper ? largest[3] : largest[1], upper ? largest[1] : largest[3], 2),
+                own = trade(odd ? odd_one : even_one, odd ? even_one : odd_one, 1);
+    const int t = token + 8 * half + static_cast<int>(threadIdx.x) % 32 / 4;
+    if (q < kGroups && t < tokens && row + q * kMaximaColumns < f.N)
+      f.maxima[t * f.maxima_stride + row / kMaximaColumns + q] = own;
+  }
+}
+// Stores the same with the bias, and their maxima where they are asked for.
 template <int kEights, int kBoxes>
 __device__ inline void store_sums(const Factor& f, int row, int token, int tokens, float (&sums)[4 * kEights],
                                   Stage<kBoxes> stage) {
@@ -347,6 +377,17 @@ __device__ inline void store_sums(const Factor& f, int row, int token, int token
     for (int i = 0; i < 4 * kEights; ++i) {
       const int at = row + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
       if (at < f.N) sums[i] = __fadd_rn(sums[i], f.bias[at]);
+    }
+  }
+  if constexpr (kEights * 8 % kMaximaColumns == 0) {
+    if (f.maxima) {
+      if (row + 8 * kEights > f.N) {  // what is beyond is not stored
+#pragma unroll
+        for (int i = 0; i < 4 * kEights; ++i) {
+          if (row + i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2 >= f.N) sums[i] = -INFINITY;
+        }
+      }
+      store_maxima<kEights>(f, row, token, tokens, sums);
     }
   }
   if (f.bf16) {

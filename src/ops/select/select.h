@@ -7,6 +7,8 @@
 // - score(c) = u(c) + sum_k predecessor[p, k] * projected[t, k] * successor[c, k], over the rank R.
 // - ids[t] = the c in C with the largest score, of equal ones the lowest id.
 //
+// Maxima of the logits, where they are given, only say where candidates are.
+//
 // All in f32; a logit or a score that is not a number counts as -inf. A greedy walk: no draft is taken back
 // for the sake of a later one. The equation is that of the published drafters (MODEL.md).
 #pragma once
@@ -15,8 +17,9 @@
 
 namespace quire {
 
-// logits [T, V] and projected [T, R] f32; predecessor and successor [V, R] of one format, 1 <= R <=
-// kMostRank; 1 <= K <= min(V, kMostCandidates); at most kMostWindow rows a request.
+// logits [T, V], maxima [T, maxima_cols(V)] or none, and projected [T, R] f32; predecessor and successor [V,
+// R] of one format, 1 <= R <= kMostRank; 1 <= K <= min(V, kMostCandidates); at most kMostWindow rows a
+// request.
 void check_select_drafts(const SelectDrafts&);
 // Where the requests are in host memory: the anchors are tokens.
 void check_select_anchors(const SelectDrafts&);

@@ -1,10 +1,11 @@
 // select_drafts: the K likeliest tokens of each row, how well each follows each of those of the row before, and a walk
 // (select.h has the rule).
-// Bytes: logits [T, V] f32 once, then 2 K rows of the codebooks for each row. Wall: memory for many rows, latency for
-// few.
+// Bytes: logits [T, V] f32 once, or their maxima [T, V / 32] and K groups of 32 of each row; then 2 K rows of the
+// codebooks for each row. Wall: memory for many rows, latency for few and with maxima.
 // Plan: 1. survey: a block leaves the K largest of a piece of a row, of 4,096 logits or, where there are many rows, of
 // 16,384. It reads them once, 4,096 at a time: the largest of its threads give a bound, and what is not below it waits in
-// a list until the end, or until there are too many; then the K-th of those is the bound. 2. edges: a block a row takes
+// a list until the end, or until there are too many; then the K-th of those is the bound. With maxima a block does the
+// same with those of a whole row, and takes the K largest of the groups that it finds. 2. edges: a block a row takes
 // the K largest of those, of its own row and of the row before, and scores all K x K pairs. 3. walk: a block a request
 // goes along these tables in shared memory. The draft before a row is not known in 2; K times as many scores cost less
 // than a walk that waits for memory at each row. Scratch: 8 K ceil(V / 4096) + 4 K (K + 1) bytes a row at most.
@@ -114,9 +115,10 @@ __device__ void find_largest(Search& search, int n, int K, KeyAt key_at, Key* be
 
 // The rows after the first of each request have places: place r * (longest - 1) + i is row i + 1 of request r.
 struct Select {
-  const float* logits;
-  std::int64_t logits_stride;
-  int vocabulary, rank, K, pieces, passes, places;  // pieces of a row, passes of a piece, places of a request
+  const float *logits, *maxima;
+  std::int64_t logits_stride, maxima_stride;
+  int vocabulary, groups, rank, K;
+  int pieces, passes, places;  // pieces of a row, passes of a piece, places of a request
   float multiplier, cap;
   const std::int32_t* first_row;
   std::int32_t* ids;
@@ -131,7 +133,12 @@ struct Select {
   }
   __device__ void find_candidates(Search& search, int place, Key* best) const {
     const Key* of_row = keys + std::int64_t{place} * pieces * K;
-    find_largest(search, pieces * K, K, [&](int i) { return of_row[i]; }, best);
+    if (pieces == 1) {  // in order
+      if (threadIdx.x < K) best[threadIdx.x] = of_row[threadIdx.x];
+      __syncthreads();
+    } else {
+      find_largest(search, pieces * K, K, [&](int i) { return of_row[i]; }, best);
+    }
   }
   __device__ float unary(float logit) const {
     const float u = __fmul_rn(multiplier, logit);
@@ -168,24 +175,22 @@ struct Pass {
   }
 };
 
-__global__ void __launch_bounds__(kThreads, 5) survey_kernel(Select a) {
-  __shared__ Search search;
-  __shared__ Key best[kMostCandidates], list[kRoom + kPass];
-  __shared__ int listed;
-  const auto place = static_cast<int>(blockIdx.y);
-  const int begin = static_cast<int>(blockIdx.x) * a.passes * kPass, end = min(begin + a.passes * kPass, a.vocabulary);
-  const int t = a.row_at(place);
-  wait_for_predecessor();
-  let_successor_start();
-  if (t < 0) return;
-  const float* row = a.logits + t * a.logits_stride;
+struct Survey {
+  Search search;
+  Key best[kMostCandidates], list[kRoom + kPass];
+  int listed;
+};
+
+// The K largest of row[begin] .. row[end - 1], largest first, into survey.best [K]; 0 where there are no more.
+__device__ void find_in_row(Survey& survey, const float* row, int begin, int end, int K) {
+  Key *const list = survey.list, *const best = survey.best;
   const bool aligned = reinterpret_cast<std::uintptr_t>(row) % 16 == 0;
-  if (threadIdx.x == 0) listed = 0;
+  if (threadIdx.x == 0) survey.listed = 0;
 
   Key bound = 0;
   for (int at = begin; at < end; at += kPass) {
     const Pass pass(row, at, end, aligned);
-    if (at == begin) bound = bound_of(search, a.K, pass.largest(end));
+    if (at == begin) bound = bound_of(survey.search, K, pass.largest(end));
     const float least = value_of(bound);  // not a number where the bound is none
     float top = pass.x[0];
 #pragma unroll
@@ -197,28 +202,63 @@ __global__ void __launch_bounds__(kThreads, 5) survey_kernel(Select a) {
         if (pass.x[i] < least || pass.id(i) >= end) continue;
         const Key key = key_of(pass.x[i], pass.id(i));
         if (key < bound) continue;
-        const int place_in_list = atomicAdd(&listed, 1);
+        const int place_in_list = atomicAdd(&survey.listed, 1);
         list[place_in_list] = key;
         full = full || place_in_list >= kRoom;
       }
     }
     if (!__syncthreads_or(full)) continue;  // there is room for all of the next pass
-    find_largest(search, listed, a.K, [&](int i) { return list[i]; }, best);
-    bound = best[a.K - 1];
-    if (threadIdx.x < a.K) list[threadIdx.x] = best[threadIdx.x];
-    if (threadIdx.x == 0) listed = a.K;
+    find_largest(survey.search, survey.listed, K, [&](int i) { return list[i]; }, best);
+    bound = best[K - 1];
+    if (threadIdx.x < K) list[threadIdx.x] = best[threadIdx.x];
+    if (threadIdx.x == 0) survey.listed = K;
     __syncthreads();
   }
 
-  if (listed > kThreads) {
-    find_largest(search, listed, a.K, [&](int i) { return list[i]; }, best);
+  if (survey.listed > kThreads) {
+    find_largest(survey.search, survey.listed, K, [&](int i) { return list[i]; }, best);
   } else {
-    if (threadIdx.x < a.K) best[threadIdx.x] = 0;
+    if (threadIdx.x < K) best[threadIdx.x] = 0;
     __syncthreads();
-    rank(list, listed, a.K, best);
+    rank(list, survey.listed, K, best);
   }
+}
+
+__global__ void __launch_bounds__(kThreads, 5) survey_kernel(Select a) {
+  __shared__ Survey survey;
+  const auto place = static_cast<int>(blockIdx.y);
+  const int begin = static_cast<int>(blockIdx.x) * a.passes * kPass, end = min(begin + a.passes * kPass, a.vocabulary);
+  const int t = a.row_at(place);
+  wait_for_predecessor();
+  let_successor_start();
+  if (t < 0) return;
+  find_in_row(survey, a.logits + t * a.logits_stride, begin, end, a.K);
   Key* out = a.keys + (std::int64_t{place} * a.pieces + blockIdx.x) * a.K;
-  if (threadIdx.x < a.K) out[threadIdx.x] = best[threadIdx.x];
+  if (threadIdx.x < a.K) out[threadIdx.x] = survey.best[threadIdx.x];
+}
+
+// A survey of the maxima of a whole row, then of the groups that have the K largest. A group that is not among them has
+// no candidate: each of the K has an element that comes before any of its own, for of equal maxima the lower groups are
+// taken, and all ids of those are lower.
+__global__ void __launch_bounds__(kThreads, 5) groups_kernel(Select a) {
+  __shared__ Survey survey;
+  const auto place = static_cast<int>(blockIdx.x);
+  const int t = a.row_at(place), n = a.K * kMaximaColumns;
+  static_assert(kMostCandidates * kMaximaColumns <= kRoom + kPass);
+  wait_for_predecessor();
+  let_successor_start();
+  if (t < 0) return;
+  find_in_row(survey, a.maxima + t * a.maxima_stride, 0, a.groups, a.K);
+  const float* row = a.logits + t * a.logits_stride;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < n; i += kThreads) {
+    const Key group = survey.best[i / kMaximaColumns];  // 0 where a row has no more groups
+    const int id = group ? id_of(group) * kMaximaColumns + i % kMaximaColumns : a.vocabulary;
+    survey.list[i] = id < a.vocabulary ? key_of(row[id], id) : 0;
+  }
+  __syncthreads();
+  find_largest(survey.search, n, a.K, [&](int i) { return survey.list[i]; }, survey.best);
+  if (threadIdx.x < a.K) a.keys[std::int64_t{place} * a.K + threadIdx.x] = survey.best[threadIdx.x];
 }
 
 constexpr int kWarps = kThreads / 32, kCodes = 4;  // kCodes: rows of codes that a warp waits for at a time
@@ -336,7 +376,8 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   const std::int64_t all = a.requests.count * places;
   if (a.logits.rows == 0 || all <= 0) return;
   const int passes = all * blocks(V, kPass) < kManyBlocks ? 1 : kManyPasses;
-  const unsigned pieces = blocks(V, passes * kPass);
+  const bool by_groups = a.maxima.data != nullptr;
+  const unsigned pieces = by_groups ? 1 : blocks(V, passes * kPass);
   const std::size_t key_bytes = sizeof(Key) * static_cast<std::size_t>(all * pieces * K);
   const std::size_t score_bytes = sizeof(float) * static_cast<std::size_t>(all * K * K);
   const std::size_t bytes = key_bytes + score_bytes + sizeof(std::int32_t) * static_cast<std::size_t>(all * K);
@@ -351,8 +392,11 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
   }
   auto* const scratch = static_cast<std::byte*>(s.cuda_scratch);
   const Select select{.logits = static_cast<const float*>(a.logits.data),
+                      .maxima = static_cast<const float*>(a.maxima.data),
                       .logits_stride = a.logits.stride,
+                      .maxima_stride = a.maxima.stride,
                       .vocabulary = static_cast<int>(V),
+                      .groups = static_cast<int>(maxima_cols(V)),
                       .rank = static_cast<int>(a.predecessor.in),
                       .K = static_cast<int>(K),
                       .pieces = static_cast<int>(pieces),
@@ -365,8 +409,13 @@ void select_drafts(Stream& s, const SelectDrafts& a) {
                       .keys = reinterpret_cast<Key*>(scratch),
                       .scores = reinterpret_cast<float*>(scratch + key_bytes),
                       .choices = reinterpret_cast<std::int32_t*>(scratch + key_bytes + score_bytes)};
-  launch(s, "select_drafts", {.blocks = dim3(pieces, static_cast<unsigned>(all)), .threads = kThreads}, survey_kernel,
-         select);
+  if (by_groups) {
+    launch(s, "select_drafts", {.blocks = dim3(static_cast<unsigned>(all)), .threads = kThreads}, groups_kernel,
+           select);
+  } else {
+    launch(s, "select_drafts", {.blocks = dim3(pieces, static_cast<unsigned>(all)), .threads = kThreads}, survey_kernel,
+           select);
+  }
   const std::size_t codes = sizeof(float) * static_cast<std::size_t>(2 * K * stride_of(select.rank));
   with_type(a.predecessor.format, [&](auto t) {
     using T = decltype(t);

@@ -45,6 +45,7 @@ void check_select_drafts(const SelectDrafts& a) {
   const std::int64_t T = a.logits.rows, V = a.logits.cols, R = a.predecessor.in;
   check_rows("select_drafts", "logits", a.logits, T, V, Format::f32);
   check_rows("select_drafts", "projected", a.projected, T, R, Format::f32);
+  if (a.maxima.data) check_rows("select_drafts", "maxima", a.maxima, T, maxima_cols(V), Format::f32);
   check_weight("select_drafts", "predecessor", a.predecessor);
   check_weight("select_drafts", "successor", a.successor);
   QUIRE_CHECK(a.predecessor.out == V && a.successor.out == V && a.successor.in == R &&

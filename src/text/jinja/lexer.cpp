@@ -9,8 +9,6 @@
 namespace quire::jinja {
 namespace {
 
-using Kind = Token::Kind;
-
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -40,6 +38,8 @@ class Lexer {
   std::vector<Token> run();
 
  private:
+  using Kind = Token::Kind;
+
   [[noreturn]] void refuse(std::string_view reason) const {
     fail(ErrorCode::invalid_input, "chat template, line {}: {}", line_, reason);
   }

@@ -10,10 +10,8 @@
 namespace quire::jinja {
 namespace {
 
-using Kind = Expression::Kind;
-
 // Of expressions and of statements: both are walked by recursion.
-constexpr int kMaxDepth = 200;
+constexpr int kMaxNesting = 200;
 
 class Parser {
  public:
@@ -22,6 +20,8 @@ class Parser {
   Block parse_template() { return parse_block({}); }
 
  private:
+  using Kind = Expression::Kind;
+
   const Token& peek(std::size_t ahead = 0) const {
     return tokens_[std::min(at_ + ahead, tokens_.size() - 1)];
   }
@@ -55,14 +55,14 @@ class Parser {
   // Counts the recursion of the parser itself.
   struct Level {
     explicit Level(Parser& parser) : depth(parser.depth_) {
-      if (++depth > kMaxDepth) parser.too_deep();
+      if (++depth > kMaxNesting) parser.too_deep();
     }
     ~Level() { --depth; }
     int& depth;
   };
   [[noreturn]] void too_deep() const {
     fail(ErrorCode::limit_exceeded, "chat template, line {}: nested deeper than {} levels", peek().line,
-         kMaxDepth);
+         kMaxNesting);
   }
 
   ExpressionPtr make(Kind kind, std::string text = {}) const;
@@ -128,7 +128,7 @@ ExpressionPtr Parser::make(Kind kind, std::string text) const {
 
 void Parser::adopt(Expression& parent, ExpressionPtr operand) const {
   if (operand) parent.depth = std::max(parent.depth, operand->depth + 1);
-  if (parent.depth > kMaxDepth) too_deep();
+  if (parent.depth > kMaxNesting) too_deep();
   parent.operands.push_back(std::move(operand));
 }
 
