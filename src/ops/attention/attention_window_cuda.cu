@@ -11,16 +11,17 @@
 // memory or, of many rows, when sequences fill the machine evenly. Resident blocks walk the units
 // (attention_window.cuh), leaves always on their way; a second kernel merges what units left. Up to 16 rows, and
 // everywhere but on Hopper, all warps of a block copy and sum; more rows are summed by warpgroups, and copied by one of
-// their own.
+// their own. What 64 rows of a group leave is an eighth of its keys and values, which is written, read and written
+// again; of whole sequences warpgroups therefore keep their sums in shared memory, and write the output themselves.
 //
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16 or wgmma, softmax f32, exp by ex2.approx; weights are
 // rounded to bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
 //
 // Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence
-// that of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was
-// cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh), and wgmma gives the
-// bits of mma.sync (ops/cuda/wgmma.cuh): both kernels take columns and keys by 16 in order, and add weights by the same
-// quarters of a leaf.
+// that of its groups, by the same arithmetic in registers, in shared or scratch memory or in the second kernel: how the
+// work was cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh), and wgmma gives
+// the bits of mma.sync (ops/cuda/wgmma.cuh): both kernels take columns and keys by 16 in order, and add weights by the
+// same quarters of a leaf.
 //
 // The arrays of the requests and the block tables are read before the kernel before this one is complete, and so are
 // keys from before the step: all of them are older than that kernel (common.cuh).
@@ -152,6 +153,7 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   let_successor_start();
   const Cut& cut = *a.partials.cut;
   const int shift = cut.shift, first_unit = cut.first_unit[request];
+  if (a.streams != 0 && shift == kWholeShift) return;  // the rows are written
   const int last_unit = cut.first_unit[text.requests.count + request], last_piece = (start + tokens - 1) >> shift;
   const bool exists = token < tokens;
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
