@@ -136,8 +136,8 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
 template <int kRows>
 constexpr int kMergeColumns = kRows == 16 ? 4 : 8;
 
-// An item: (token, query head) of the request with rows first .. first + tokens - 1 of x, whose pieces but the last begin
-// with unit first_unit.
+// An item: (token, query head) of the request with rows first .. first + tokens - 1 of x. Units of its pieces begin with
+// first_unit, of its last piece with last_unit.
 template <int kE, int kRows>
 __device__ inline void merge_item(const WindowAttention& a, int shift, int first_unit, int last_unit, int first,
                                   int tokens, int start, int item) {
@@ -221,7 +221,7 @@ __device__ inline void merge_item(const WindowAttention& a, int shift, int first
 // Grid: requests, as many of their items at a time as run at once; an item by threads, each of which has some columns
 // and the weights of a quarter of the keys.
 template <int kE, int kRows>
-__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttention a) {
+__global__ __launch_bounds__(kMergeThreads, kMergeBlocks) void merge_kernel(const WindowAttention a) {
   constexpr int kItemThreads = kE / kMergeColumns<kRows>, kItems = kMergeThreads / kItemThreads;
   const TextAttention& text = a.text;
   const int request = blockIdx.x, heads = text.key_heads * text.group;
