@@ -220,7 +220,14 @@ struct Cursor {
   __device__ void enter(const TextAttention& a, const Plan& plan) {
     if (!valid(plan)) return;
     const int count = a.requests.count, shift = plan.cut.shift;
-    while (unit >= plan.cut.first_unit[span + 1]) ++span;
+    for (int last = 2 * count - 1; span < last;) {  // whole sequences are all in the second half of the spans
+      const int middle = (span + last) / 2;
+      if (unit < plan.cut.first_unit[middle + 1]) {
+        last = middle;
+      } else {
+        span = middle + 1;
+      }
+    }
     request = span < count ? span : span - count;
     const int row_blocks = (plan.rows[request] * a.group + kRows - 1) / kRows, keys = plan.keys(request);
     const int rest = unit - plan.cut.first_unit[span];
