@@ -540,6 +540,18 @@ struct WideBlock {
   }
 };
 
+// Nobody reads keys and values again soon: they should push nothing else out of L2, such as what units leave.
+__device__ inline std::uint64_t dropped_first() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline void copy_16(unsigned to, const bfloat* from, bool exists, std::uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+               "r"(exists ? 16 : 0), "l"(policy)
+               : "memory");
+}
+
 // Brings the units of a stream: keys, queries, values of the first leaf, then keys and values of the others.
 template <int kE>
 __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& block) {
@@ -550,6 +562,7 @@ __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& bl
   const int stream = copier / Block::kStreamCopiers, thread = copier % Block::kStreamCopiers;
   auto& operands = block.operands[stream];
   auto& barriers = block.barriers[stream];
+  const std::uint64_t policy = dropped_first();
   unsigned parities = 0;  // bit 0 of leaves, bit 1 of queries
   const auto open_half = [&](int half) {
     wait_for(shared_address(&barriers.empty[half]), (parities ^ 1) & 1);  // never filled: counts as read
@@ -571,7 +584,7 @@ __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& bl
                           c.g * text.head_dim + column;
 #pragma unroll
       for (int i = 8 * page; i < 8 * page + 8; ++i, row += 8 * text.kv.k.stride) {
-        copy_16(to + i * 1024, row, 8 * i < keys);
+        copy_16(to + i * 1024, row, 8 * i < keys, policy);
       }
     }
     arrive_when_copied(shared_address(&barriers.full[kFirstKeys + half]));
@@ -591,7 +604,7 @@ __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& bl
                         c.g * text.head_dim + column;
 #pragma unroll
     for (int i = 0; i < kPageUnit / 4; ++i, row += 4 * text.kv.v.stride) {
-      copy_16(to + i / 2 * 1024 + (i % 2 == 0 ? even : odd), row, 4 * i < keys);
+      copy_16(to + i / 2 * 1024 + (i % 2 == 0 ? even : odd), row, 4 * i < keys, policy);
     }
     arrive_when_copied(shared_address(&barriers.full[kFirstValues + half]));
   };
