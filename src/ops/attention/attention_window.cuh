@@ -181,6 +181,7 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
   for (int last = 0; last < 2; ++last) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
+      if (i * 32 >= count) break;
       const int units = row_units[i] * (last ? 1 : round_up_shift(keys[i], shift) - 1);
       int sum = units;  // of lanes up to this one
 #pragma unroll
