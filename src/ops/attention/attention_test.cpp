@@ -227,7 +227,7 @@ TEST_P(AttentionTest, MatchesReference) {
   }
 }
 
-// Of one leaf, of some, of groups, of whole sequences; heads and layouts that are aligned or not.
+// Of one leaf, of some, of groups; heads and layouts that are aligned or not.
 TEST_P(AttentionTest, GatesGiveTheBitsOfAttentionGate) {
   for (const Heads heads : {Heads{256, 4, 1}, {128, 4, 2}, {72, 2, 1}, {20, 3, 1}})
     for (const std::int64_t padding : {3, 8})
@@ -250,6 +250,27 @@ TEST_P(AttentionTest, GatesGiveTheBitsOfAttentionGate) {
               << "E " << heads.E << ", T " << T << ", padding " << padding;
         }
       }
+}
+
+// As many equal requests as there are multiprocessors for whole sequences of theirs (132 of an H200).
+TEST_P(AttentionTest, ManyRequestsAreGated) {
+  if (std::string_view(ops().name) != "cuda") GTEST_SKIP() << "there is one path";
+  for (const Heads heads : {Heads{256, 16, 4}, {128, 32, 8}})
+    for (const std::int64_t padding : {3, 8}) {
+      const Sequence all = random_sequence(random, format(), heads, 146);
+      const std::vector<Piece> pieces(33, Piece{&all, 130, 16});
+      const std::int64_t rows = std::ssize(pieces) * 16, cols = heads.H * heads.E;
+      const Matrix q_gate = random_matrix(random, format(), rows + 2, 2 * cols, 3, padding);
+      const Matrix plain = run(ops().attention_window, stream(), heads, pieces, {.padding = padding});
+      const auto gate = [&](Stream& s, const Attention& bare) {
+        Attention a = bare;
+        a.q_gate = q_gate;
+        ops().attention_window(s, a);
+      };
+      Matrix expected(format(), rows, cols);
+      ops().attention_gate(stream(), plain, Rows(q_gate).slice_rows(0, rows), heads.E, expected);
+      EXPECT_TRUE(same_bits(run(gate, stream(), heads, pieces, {.padding = padding}), expected)) << heads.E;
+    }
 }
 
 // Rows of a block that see one another, and rows that see the last keys only.
