@@ -364,17 +364,23 @@ TEST_P(AttentionTest, LoadDoesNotMatter) {
     Heads heads;
     int rows;
     bool even = false;
+    Block block = {true, 0};
   };
-  for (const auto& [heads, rows, even] : {Case{{64, 4, 4}, 1},
-                                          {{64, 4, 1}, 16},
-                                          {{128, 4, 1}, 16},
-                                          {{256, 2, 1}, 16},
-                                          {{256, 4, 2}, 9, true},
-                                          {{128, 8, 4}, 9, true}}) {
+  for (const auto& [heads, rows, even, block] : {Case{{64, 4, 4}, 1},
+                                                 {{64, 4, 1}, 16},
+                                                 {{128, 4, 1}, 16},
+                                                 {{256, 2, 1}, 16},
+                                                 {{256, 4, 2}, 9, true},
+                                                 {{256, 4, 1}, 17, true},
+                                                 {{128, 8, 4}, 9, true},
+                                                 {{128, 8, 2}, 17, true},
+                                                 {{256, 4, 2}, 9, true, {false, 700}},
+                                                 {{128, 8, 4}, 9, true, {false, 700}}}) {
     constexpr std::int64_t kLength = 1600, kRequests = 64;
     const Sequence all = random_sequence(random, format(), heads, kLength);
     const Piece whole{&all, 0, kLength};
     for (const Path path : kPaths) {
+      if (!block.causal && path != &Ops::attention_window) continue;
       Step step(format(), heads, std::span(&whole, 1), {.padding = 0});
       const std::int32_t only = step.slot[0];
       step.first_row = {0}, step.start.clear(), step.slot.clear();
@@ -389,17 +395,22 @@ TEST_P(AttentionTest, LoadDoesNotMatter) {
       Matrix q(format(), static_cast<std::int64_t>(at.size()), step.q.cols(), 0);
       for (std::int64_t r = 0; r < q.rows(); ++r)
         for (std::int64_t c = 0; c < q.cols(); ++c) q.set(r, c, step.q.get(at[r], c));
-      for (const std::size_t scratch : {std::size_t{0}, std::size_t{4} << 20}) {
-        Matrix out(format(), q.rows(), q.cols());
+      // For the results of sequences, not for those of their groups.
+      const std::size_t little = std::size_t{rows > 16 ? 12u : 4u} << 20;
+      for (const auto& [scratch, padding] : {std::pair(std::size_t{0}, 0), {little, 3}}) {
+        Matrix out(format(), q.rows(), q.cols(), padding);
         Attention call = step.call();
         call.q = q, call.out = out;
+        call.causal = block.causal, call.sliding_window = block.sliding_window;
         stream().cuda_scratch_bytes = scratch;
         (ops().*path)(stream(), call);
         stream().cuda_scratch_bytes = 0;
-        for (std::int64_t r = 0; r < kRequests; r += 9)
+        for (std::int64_t r = 0; r < kRequests; r += 9) {
+          const Piece alone{&all, step.start[r], rows};
           ASSERT_TRUE(same_bits(Rows(out).slice_rows(r * rows, rows),
-                                run(ops().*path, stream(), heads, {&all, step.start[r], rows})))
+                                run_block(ops().*path, stream(), heads, std::span(&alone, 1), block)))
               << "E " << heads.E << ", " << rows << " rows, request " << r << ", scratch " << scratch;
+        }
       }
     }
   }

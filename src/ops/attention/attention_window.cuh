@@ -181,6 +181,7 @@ __device__ inline void make_plan(Plan& plan, const WindowAttention& a) {
   for (int last = 0; last < 2; ++last) {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
+      if (i * 32 >= count) break;
       const int units = row_units[i] * (last ? 1 : round_up_shift(keys[i], shift) - 1);
       int sum = units;  // of lanes up to this one
 #pragma unroll
@@ -220,7 +221,14 @@ struct Cursor {
   __device__ void enter(const TextAttention& a, const Plan& plan) {
     if (!valid(plan)) return;
     const int count = a.requests.count, shift = plan.cut.shift;
-    while (unit >= plan.cut.first_unit[span + 1]) ++span;
+    for (int last = 2 * count - 1; span < last;) {  // whole sequences are all in the second half of the spans
+      const int middle = (span + last) / 2;
+      if (unit < plan.cut.first_unit[middle + 1]) {
+        last = middle;
+      } else {
+        span = middle + 1;
+      }
+    }
     request = span < count ? span : span - count;
     const int row_blocks = (plan.rows[request] * a.group + kRows - 1) / kRows, keys = plan.keys(request);
     const int rest = unit - plan.cut.first_unit[span];
@@ -256,9 +264,12 @@ __device__ inline void leave_cut(const WindowAttention& a, const Plan& plan) {
 
 // 64 rows of a unit are the M of wgmma, 128 columns of P V the N. Two warpgroups sum and a third copies. Heads of 256
 // take both for a unit, and each of them computes the whole of Q K^T, so that they never wait for each other; of
-// smaller heads each sums units of its own.
+// smaller heads each sums units of its own. What a sequence has summed before its present group stays on the chip.
 constexpr int kWideRows = 64, kWideColumns = 128, kSummers = 256, kWideThreads = kSummers + 128;
-constexpr int kRing = 3;  // leaves of keys or values that are in use or on their way
+
+// A leaf comes in halves, each to a place of its own: of its keys by columns, so that their products begin with the
+// first, of its values by keys.
+enum Half { kFirstKeys, kSecondKeys, kFirstValues, kSecondValues, kHalves };
 
 // What the summers have to know about a unit.
 struct Unit {
@@ -266,6 +277,7 @@ struct Unit {
   int leaf, last_leaf;
   int first_row, rows;  // of its row block, of the request
   int start;
+  int token, g;  // the request's first row of x; the key head
 };
 
 // The keys that a row sees: `first` and so many more.
@@ -288,28 +300,160 @@ using WideScores = float[kLeaf / 2];
 using WideWeights = std::uint32_t[kLeaf / 16][4];  // fragments
 using WideSums = Sums<kWideColumns, 1>;
 
+// The sums of a sequence before its present group: each thread keeps its own, those of columns in shared memory.
+struct Kept {
+  float4* out;  // of each eight columns, kSummers apart
+  float max[2], weights[2];
+
+  __device__ void keep(const WideSums& sums) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) max[half] = sums.max[0][half], weights[half] = sums.weights[0][half];
+#pragma unroll
+    for (int n = 0; n < kWideColumns / 8; ++n) {
+      const float(&x)[4] = sums.out[0][n];
+      out[n * kSummers] = make_float4(x[0], x[1], x[2], x[3]);
+    }
+  }
+  // A group -> the sequence up to its end: as store_partial does.
+  __device__ void precede(WideSums& sums) const {
+    MergeFactors factors[2];
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float next = sums.max[0][half];
+      factors[half] = next == kMinusInfinity ? MergeFactors{max[half], 1, 0} : merge_factors(max[half], next);
+      sums.max[0][half] = factors[half].max;
+      sums.weights[0][half] = factors[half](weights[half], sums.weights[0][half]);
+    }
+#pragma unroll
+    for (int n = 0; n < kWideColumns / 8; ++n) {
+      float(&x)[4] = sums.out[0][n];
+      const float4 before = out[n * kSummers];
+      x[0] = factors[0](before.x, x[0]), x[1] = factors[0](before.y, x[1]);
+      x[2] = factors[1](before.z, x[2]), x[3] = factors[1](before.w, x[3]);
+    }
+  }
+};
+
+template <int kCount>
+__device__ inline void clear(float (&x)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) x[i] = 0;
+  hold(x);
+}
+
+// Word j of lane i of four -> word i of lane j.
+__device__ inline void transpose_words(std::uint32_t (&x)[4]) {
+#pragma unroll
+  for (int apart = 1; apart <= 2; apart *= 2) {
+    const bool upper = threadIdx.x & apart;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      if (j & apart) continue;
+      const std::uint32_t other = __shfl_xor_sync(~0u, upper ? x[j] : x[j + apart], apart);
+      if (upper) {
+        x[j] = other;
+      } else {
+        x[j + apart] = other;
+      }
+    }
+  }
+}
+
+// x / weights as __fdiv_rn rounds it, where both are `plain`: from a neighbour of it and the rounded reciprocal.
+__device__ inline bool plain(float x) { return (fabsf(x) >= 0x1p-60f) & (fabsf(x) <= 0x1p60f); }
+__device__ inline float plain_quotient(float x, float weights, float reciprocal) {
+  float q = __fmul_rn(x, reciprocal);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) q = __fmaf_rn(__fmaf_rn(-q, weights, x), reciprocal, q);
+  return q;
+}
+
+// The rows of a sequence that is summed, as the kernel that merges writes them.
+__device__ inline void write_rows(const TextAttention& a, const Unit& unit, const WideSums& sums, const Place& at,
+                                  Kept& kept) {
+  float weights[2];
+  bfloat* out[2];  // null: does not exist
+  bool fast = true;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float quarter = sums.weights[0][half];
+    weights[half] = __shfl_sync(~0u, quarter, 0, 4);
+#pragma unroll
+    for (int w = 1; w < 4; ++w) weights[half] = __fadd_rn(weights[half], __shfl_sync(~0u, quarter, w, 4));
+    const int row = unit.first_row + at.row(0, half);
+    out[half] = row < unit.rows ? a.query_head(a.out, unit.token, unit.g, row) : nullptr;
+    fast &= (reinterpret_cast<std::uintptr_t>(out[half]) % sizeof(uint4) == 0) & plain(weights[half]);
+  }
+#pragma unroll
+  for (int n = 0; n < kWideColumns / 8; ++n) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) fast &= plain(sums.out[0][n][c]);
+  }
+  const int first_column = at.column_warp * kWideColumns;
+  if (!__all_sync(~0u, fast)) {
+    kept.keep(sums);
+#pragma unroll 1
+    for (int n = 0; n < kWideColumns / 8; ++n) {
+      const float4 x = kept.out[n * kSummers];
+      const int column = first_column + at.column(n);
+      if (column >= a.head_dim) break;  // a multiple of 8
+      if (out[0] != nullptr) {
+        out[0][column] = from_f32<bfloat>(quotient(x.x, weights[0]));
+        out[0][column + 1] = from_f32<bfloat>(quotient(x.y, weights[0]));
+      }
+      if (out[1] != nullptr) {
+        out[1][column] = from_f32<bfloat>(quotient(x.z, weights[1]));
+        out[1][column + 1] = from_f32<bfloat>(quotient(x.w, weights[1]));
+      }
+    }
+    return;
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const float reciprocal = __frcp_rn(weights[half]);
+#pragma unroll
+    for (int n = 0; n < kWideColumns / 8; n += 4) {
+      std::uint32_t words[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const float(&x)[4] = sums.out[0][n + j];
+        words[j] = pack(plain_quotient(x[2 * half], weights[half], reciprocal),
+                        plain_quotient(x[2 * half + 1], weights[half], reciprocal));
+      }
+      transpose_words(words);  // of four eights of columns a lane has one
+      const int column = first_column + (n + at.lane % 4) * 8;
+      if (out[half] != nullptr && column < a.head_dim) {
+        *reinterpret_cast<uint4*>(out[half] + column) = make_uint4(words[0], words[1], words[2], words[3]);
+      }
+    }
+  }
+}
+
 template <int kE>
 struct WideBlock {
   static constexpr int kStreams = 2 * kWideColumns / kE;  // that take units
   static constexpr int kStreamSummers = kSummers / kStreams, kStreamCopiers = (kWideThreads - kSummers) / kStreams;
-  static constexpr unsigned kKeyBox = kLeaf * kBoxRowBytes, kQueryBox = kWideRows * kBoxRowBytes;
+  static constexpr unsigned kKeyBox = kLeaf * kBoxRowBytes, kValueBox = kPageUnit * kBoxRowBytes,
+                            kQueryBox = kWideRows * kBoxRowBytes;
 
   struct Operands {
-    unsigned char leaves[kRing][kE / kBoxColumns * kKeyBox], queries[kE / kBoxColumns * kQueryBox];
+    unsigned char halves[kHalves][kE / 2 / kBoxColumns * kKeyBox];  // or as many bytes of boxes of values
+    unsigned char queries[kE / kBoxColumns * kQueryBox];
   };
   struct Barriers {
-    std::uint64_t full[kRing], empty[kRing];  // a leaf has come; it has been read
+    std::uint64_t full[kHalves], empty[kHalves];  // a half has come; it has been read
     std::uint64_t queries_full, queries_empty;
   };
 
   Operands operands[kStreams];  // first, at a multiple of 1024 bytes
+  float4 kept[kWideColumns / 8][kSummers];
   Barriers barriers[kStreams];
-  Unit units[kStreams];
+  Unit units[kStreams][2];  // this and the next
   Plan plan;
 
   __device__ void start_barriers() {
     for (Barriers& b : barriers) {
-      for (int i = 0; i < kRing; ++i) {
+      for (int i = 0; i < kHalves; ++i) {
         init_barrier(shared_address(&b.full[i]), kStreamCopiers);
         init_barrier(shared_address(&b.empty[i]), kStreamSummers / 32);
       }
@@ -319,13 +463,11 @@ struct WideBlock {
     publish_barriers();
   }
 
+  // Adds the products of half of the columns.
   static __device__ void score(WideScores& s, std::uint64_t queries, std::uint64_t keys) {
-#pragma unroll
-    for (int i = 0; i < kLeaf / 2; ++i) s[i] = 0;
-    hold(s);
     open_products();
 #pragma unroll
-    for (unsigned e = 0; e < kE / 16; ++e) {  // 32 bytes each, four to a box; descriptors count by 16
+    for (unsigned e = 0; e < kE / 32; ++e) {  // 32 bytes each, four to a box; descriptors count by 16
       const unsigned box = e / 4, in_box = e % 4 * 2;
       multiply_add<kLeaf>(s, queries + box * (kQueryBox / 16) + in_box, keys + box * (kKeyBox / 16) + in_box);
     }
@@ -385,22 +527,31 @@ struct WideBlock {
       sums.max[0][half] = largest;
     }
   }
-  // P V
-  static __device__ void weighted_sum(WideSums& sums, WideWeights& p, std::uint64_t values) {
-    auto& out = reinterpret_cast<float(&)[kWideColumns / 2]>(sums.out);
-#pragma unroll
-    for (int i = 0; i < kWideColumns / 2; ++i) out[i] = 0;
-    hold(out);
+  // Adds the products of weights and values of half of the keys.
+  static __device__ void weighted_sum(float (&out)[kWideColumns / 2], WideWeights& p, int half, std::uint64_t values) {
+    const int first = half * (kLeaf / 32);
     open_products();
 #pragma unroll
-    for (int j = 0; j < kLeaf / 16; ++j) multiply_add_rows(out, p[j], values + j * (16 * kBoxRowBytes / 16));
+    for (int j = 0; j < kLeaf / 32; ++j) multiply_add_rows(out, p[first + j], values + j * (16 * kBoxRowBytes / 16));
     commit_products();
     wait_for_products_but<0>();
     hold(out);
 #pragma unroll
-    for (int j = 0; j < kLeaf / 16; ++j) hold(p[j]);
+    for (int j = 0; j < kLeaf / 32; ++j) hold(p[first + j]);
   }
 };
+
+// Nobody reads keys and values again soon: they should push nothing else out of L2, such as what units leave.
+__device__ inline std::uint64_t dropped_first() {
+  std::uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ inline void copy_16(unsigned to, const bfloat* from, bool exists, std::uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
+               "r"(exists ? 16 : 0), "l"(policy)
+               : "memory");
+}
 
 // Brings the units of a stream: keys, queries, values of the first leaf, then keys and values of the others.
 template <int kE>
@@ -412,46 +563,69 @@ __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& bl
   const int stream = copier / Block::kStreamCopiers, thread = copier % Block::kStreamCopiers;
   auto& operands = block.operands[stream];
   auto& barriers = block.barriers[stream];
+  const std::uint64_t policy = dropped_first();
+  unsigned parities = 0;  // bit 0 of leaves, bit 1 of queries
+  const auto open_half = [&](int half) {
+    wait_for(shared_address(&barriers.empty[half]), (parities ^ 1) & 1);  // never filled: counts as read
+    return shared_address(operands.halves[half]);
+  };
 
-  // This thread has a piece of 16 bytes of rows first, first + 4, ...: at `even` and `odd`, every 1024 bytes.
+  // Of half of the columns of keys this thread has a piece of 16 bytes of rows key, key + 8, ..., every 1024 bytes.
+  constexpr int kKeyPieces = kE / 16;
+  static_assert(Block::kStreamCopiers / kKeyPieces == 8);
+  const int key = thread / kKeyPieces, key_piece = thread % kKeyPieces;
+  const unsigned key_place = key_piece / 8 * Block::kKeyBox + key * kBoxRowBytes + place_of(key, key_piece % 8);
+  const auto copy_keys = [&](int half, const Cursor<kWideRows>& c) {
+    const unsigned to = open_half(kFirstKeys + half) + key_place;
+    const int column = half * (kE / 2) + key_piece * 8;
+    const int keys = column < text.head_dim ? plan.keys(c.request) - c.leaf * kLeaf - key : 0;  // from this row on
+#pragma unroll
+    for (int page = 0; page < 2; ++page) {
+      const bfloat* row = text.kv.k.row(text.kv.row(c.pages[page], c.leaf * kLeaf + page * kPageUnit) + key) +
+                          c.g * text.head_dim + column;
+#pragma unroll
+      for (int i = 8 * page; i < 8 * page + 8; ++i, row += 8 * text.kv.k.stride) {
+        copy_16(to + i * 1024, row, 8 * i < keys, policy);
+      }
+    }
+    arrive_when_copied(shared_address(&barriers.full[kFirstKeys + half]));
+  };
+
+  // Of values and queries a piece of rows first, first + 4, ...: at `even` and `odd`, every 1024 bytes.
   constexpr int kPieces = kE / 8;
   static_assert(Block::kStreamCopiers / kPieces == 4);
   const int first = thread / kPieces, piece = thread % kPieces, column = piece * 8;
   const bool exists = column < text.head_dim;
   const unsigned even = first * kBoxRowBytes + place_of(first, piece % 8);
   const unsigned odd = (first + 4) * kBoxRowBytes + place_of(first + 4, piece % 8);
-
-  Turn turn;
-  unsigned parity = 0;
-  const auto copy_leaf = [&](const Matrix<bfloat>& from, const Cursor<kWideRows>& c) {
-    wait_for(shared_address(&barriers.empty[turn.slot]), turn.parity ^ 1);  // never filled: counts as read
-    const unsigned to = shared_address(operands.leaves[turn.slot]) + piece / 8 * Block::kKeyBox;
-    const int keys = exists ? plan.keys(c.request) - c.leaf * kLeaf - first : 0;  // from this thread's first row on
+  const auto copy_values = [&](int half, const Cursor<kWideRows>& c) {
+    const unsigned to = open_half(kFirstValues + half) + piece / 8 * Block::kValueBox;
+    const int begin = c.leaf * kLeaf + half * kPageUnit, keys = exists ? plan.keys(c.request) - begin - first : 0;
+    const bfloat* row = text.kv.v.row(text.kv.row(half == 0 ? c.pages[0] : c.pages[1], begin) + first) +
+                        c.g * text.head_dim + column;
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const bfloat* row = from.row(text.kv.row(c.pages[half], c.leaf * kLeaf + half * kPageUnit) + first) +
-                          c.g * text.head_dim + column;
-#pragma unroll
-      for (int i = 16 * half; i < 16 * half + 16; ++i, row += 4 * from.stride) {
-        copy_16(to + i / 2 * 1024 + (i % 2 == 0 ? even : odd), row, 4 * i < keys);
-      }
+    for (int i = 0; i < kPageUnit / 4; ++i, row += 4 * text.kv.v.stride) {
+      copy_16(to + i / 2 * 1024 + (i % 2 == 0 ? even : odd), row, 4 * i < keys, policy);
     }
-    arrive_when_copied(shared_address(&barriers.full[turn.slot]));
-    turn.next(kRing);
+    arrive_when_copied(shared_address(&barriers.full[kFirstValues + half]));
   };
+
   const auto open_queries = [&] {
-    wait_for(shared_address(&barriers.queries_empty), parity ^ 1);
-    parity ^= 1;
+    wait_for(shared_address(&barriers.queries_empty), parities >> 1 ^ 1);
+    parities ^= 2;
   };
   const auto close_queries = [&](const Unit& unit) {
-    if (thread == 0) block.units[stream] = unit, arrive(shared_address(&barriers.queries_full));
+    if (thread == 0) {
+      block.units[stream][parities >> 1 ^ 1] = unit;  // of the parity before open_queries
+      arrive(shared_address(&barriers.queries_full));
+    }
     arrive_when_copied(shared_address(&barriers.queries_full));
   };
   const auto copy_queries = [&](const Cursor<kWideRows>& c) {
     open_queries();
-    const int rows = plan.rows[c.request] * text.group;
+    const int rows = plan.rows[c.request] * text.group, first_token = plan.first_row[c.request];
     const unsigned to = shared_address(operands.queries) + piece / 8 * Block::kQueryBox;
-    int row = c.first_row + first, head = row % text.group, token = plan.first_row[c.request] + row / text.group;
+    int row = c.first_row + first, head = row % text.group, token = first_token + row / text.group;
 #pragma unroll 4
     for (int i = 0; i < kWideRows / 4; ++i) {
       const bool there = exists && row < rows;
@@ -460,7 +634,7 @@ __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& bl
       row += 4;
       for (head += 4; head >= text.group; head -= text.group) ++token;
     }
-    close_queries({c.unit, c.leaf, c.last_leaf, c.first_row, rows, plan.start[c.request]});
+    close_queries({c.unit, c.leaf, c.last_leaf, c.first_row, rows, plan.start[c.request], first_token, c.g});
   };
 
   Cursor<kWideRows> c{.unit = static_cast<int>(blockIdx.x + gridDim.x * stream),
@@ -468,10 +642,12 @@ __device__ inline void copy_operands(const WindowAttention& a, WideBlock<kE>& bl
   c.enter(text, plan);
   bool early = c.valid(plan) && c.older(plan);
   if (!early) wait_for_predecessor();
-  for (; c.valid(plan); c.advance(text, plan)) {
-    copy_leaf(text.kv.k, c);
+  for (; c.valid(plan); c.advance(text, plan), parities ^= 1) {
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) copy_keys(half, c);
     if (c.entered && !early) copy_queries(c);
-    copy_leaf(text.kv.v, c);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) copy_values(half, c);
     if (!early) continue;
     wait_for_predecessor();
     copy_queries(c);
@@ -492,15 +668,11 @@ __device__ inline void sum_units(const WindowAttention& a, WideBlock<kE>& block)
     __syncwarp();
     if (at.lane == 0) arrive(shared_address(&barrier));
   };
-  Turn turn;
-  const auto open_leaf = [&] {
-    wait_for(shared_address(&barriers.full[turn.slot]), turn.parity);
+  unsigned parities = 0;  // as the copiers'
+  const auto open_half = [&](int half) {
+    wait_for(shared_address(&barriers.full[half]), parities & 1);
     show_products();
-    return shared_address(operands.leaves[turn.slot]);
-  };
-  const auto close_leaf = [&] {
-    release(barriers.empty[turn.slot]);
-    turn.next(kRing);
+    return shared_address(operands.halves[half]);
   };
 
   wait_for_predecessor();
@@ -508,28 +680,52 @@ __device__ inline void sum_units(const WindowAttention& a, WideBlock<kE>& block)
   if (blockIdx.x == 0) leave_cut<kSummers>(a, block.plan);
   const bool whole = block.plan.cut.shift == kWholeShift;
   const std::uint64_t queries = operand_at(shared_address(operands.queries));
+  constexpr unsigned kHalfOfQueries = kE / 2 / kBoxColumns * Block::kQueryBox / 16;
+  Kept kept{.out = &block.kept[0][thread]};
   WideSums all;
   all.clear();
-  for (unsigned parity = 0;; parity ^= 1) {
-    wait_for(shared_address(&barriers.queries_full), parity);
-    const Unit unit = block.units[stream];
+  for (;; parities ^= 2) {
+    wait_for(shared_address(&barriers.queries_full), parities >> 1);
+    const Unit& unit = block.units[stream][parities >> 1];
     if (unit.index < 0) break;
+    const int last_leaf = unit.last_leaf;
     const Seen seen[2] = {{a.text, unit, at.row(0, 0)}, {a.text, unit, at.row(0, 1)}};
-    for (int leaf = unit.leaf; leaf <= unit.last_leaf; ++leaf) {
+    for (int leaf = unit.leaf; leaf <= last_leaf; ++leaf, parities ^= 1) {
       WideScores s;
-      Block::score(s, queries, operand_at(open_leaf()));
-      close_leaf();
-      if (leaf == unit.last_leaf) release(barriers.queries_empty);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {  // given back at once: the next leaf's is waiting
+        const unsigned keys = open_half(kFirstKeys + half);
+        if (half == 0) clear(s);
+        Block::score(s, queries + half * kHalfOfQueries, operand_at(keys));
+        release(barriers.empty[kFirstKeys + half]);
+      }
+      if (leaf == last_leaf) release(barriers.queries_empty);
+
       WideSums sums;
       WideWeights p;
       Block::softmax(sums, p, s, at, seen, a.text.scale, leaf * kLeaf);
-      Block::weighted_sum(sums, p,
-                          operand_at(open_leaf() + at.column_warp * 2 * Block::kKeyBox, Block::kKeyBox));
-      close_leaf();
+      auto& out = reinterpret_cast<float(&)[kWideColumns / 2]>(sums.out);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const unsigned values = open_half(kFirstValues + half) + at.column_warp * 2 * Block::kValueBox;
+        if (half == 0) clear(out);
+        Block::weighted_sum(out, p, half, operand_at(values, Block::kValueBox));
+        release(barriers.empty[kFirstValues + half]);
+      }
       merge(all, sums);
-      if (leaf != unit.last_leaf && (leaf + 1) % kGroupLeaves != 0) continue;
-      store_partial<kE>(a.partials, unit.index, unit.rows - unit.first_row, all, at, at.lane % 4, at.column_warp == 0,
-                        whole && leaf >= kGroupLeaves);
+      const bool ends = leaf == last_leaf;
+      if (!ends && (leaf + 1) % kGroupLeaves != 0) continue;
+      if (!whole) {
+        store_partial<kE>(a.partials, unit.index, unit.rows - unit.first_row, all, at, at.lane % 4, at.column_warp == 0,
+                          false);
+      } else {
+        if (leaf >= kGroupLeaves) kept.precede(all);
+        if (ends) {
+          write_rows(a.text, unit, all, at, kept);
+        } else {
+          kept.keep(all);
+        }
+      }
       all.clear();
     }
   }

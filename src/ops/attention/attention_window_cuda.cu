@@ -11,16 +11,17 @@
 // memory or, of many rows, when sequences fill the machine evenly. Resident blocks walk the units
 // (attention_window.cuh), leaves always on their way; a second kernel merges what units left. Up to 16 rows, and
 // everywhere but on Hopper, all warps of a block copy and sum; more rows are summed by warpgroups, and copied by one of
-// their own.
+// their own. What 64 rows of a group leave is an eighth of its keys and values, which is written, read and written
+// again; of whole sequences warpgroups therefore keep their sums in shared memory, and write the output themselves.
 //
 // Precision: products bf16 x bf16 summed in f32 by mma.m16n8k16 or wgmma, softmax f32, exp by ex2.approx; weights are
 // rounded to bf16 relative to the largest score of a leaf, their sum is not; one round at the end.
 //
 // Invariance: leaves and groups lie at absolute key indices. A group is the merge of its leaves in order, a sequence
-// that of its groups, by the same arithmetic in registers, in scratch memory or in the second kernel: how the work was
-// cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh), and wgmma gives the
-// bits of mma.sync (ops/cuda/wgmma.cuh): both kernels take columns and keys by 16 in order, and add weights by the same
-// quarters of a leaf.
+// that of its groups, by the same arithmetic in registers, in shared or scratch memory or in the second kernel: how the
+// work was cut shows in no bit. What a leaf gives a row depends on its keys alone (attention_block.cuh), and wgmma
+// gives the bits of mma.sync (ops/cuda/wgmma.cuh): both kernels take columns and keys by 16 in order, and add weights
+// by the same quarters of a leaf.
 //
 // The arrays of the requests and the block tables are read before the kernel before this one is complete, and so are
 // keys from before the step: all of them are older than that kernel (common.cuh).
@@ -34,7 +35,7 @@
 namespace quire::cuda {
 namespace {
 
-constexpr int kMergeThreads = 128;
+constexpr int kMergeThreads = 128, kMergeBlocks = 4;  // of a multiprocessor
 
 // --- by warps --------------------------------------------------------------------------------------------------------
 
@@ -135,24 +136,16 @@ __global__ __launch_bounds__(32 * kColumnWarps * kRowWarps, 1) void window_kerne
 template <int kRows>
 constexpr int kMergeColumns = kRows == 16 ? 4 : 8;
 
-// Grid: requests, (token, query head) by threads, each of which has some columns and the weights of a quarter of the
-// keys.
+// An item: (token, query head) of the request with rows first .. first + tokens - 1 of x. Units of its pieces begin with
+// first_unit, of its last piece with last_unit.
 template <int kE, int kRows>
-__global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttention a) {
+__device__ inline void merge_item(const WindowAttention& a, int shift, int first_unit, int last_unit, int first,
+                                  int tokens, int start, int item) {
   // Results on their way: the fewer the more threads run at once, and of many rows there are many threads.
-  constexpr int kAhead = kRows == 16 ? 8 : 4, kColumns = kMergeColumns<kRows>;
-  constexpr int kItemThreads = kE / kColumns, kItems = kMergeThreads / kItemThreads;
+  constexpr int kAhead = kRows == 16 ? 8 : 4, kColumns = kMergeColumns<kRows>, kItemThreads = kE / kColumns;
   const TextAttention& text = a.text;
-  const int request = blockIdx.x, heads = text.key_heads * text.group, thread = static_cast<int>(threadIdx.x);
-  const int item = static_cast<int>(blockIdx.y) * kItems + thread / kItemThreads, token = item / heads;
-  const int first = __ldcg(text.requests.first_row + request);
-  const int tokens = __ldcg(text.requests.first_row + request + 1) - first;
-  const int column = thread % kItemThreads * kColumns, start = __ldcg(text.requests.start + request);
-  wait_for_predecessor();
-  let_successor_start();
-  const Cut& cut = *a.partials.cut;
-  const int shift = cut.shift, first_unit = cut.first_unit[request];
-  const int last_unit = cut.first_unit[text.requests.count + request], last_piece = (start + tokens - 1) >> shift;
+  const int heads = text.key_heads * text.group, thread = static_cast<int>(threadIdx.x), token = item / heads;
+  const int column = thread % kItemThreads * kColumns, last_piece = (start + tokens - 1) >> shift;
   const bool exists = token < tokens;
   const int row = token * text.group + item % text.group, row_blocks = (tokens * text.group + kRows - 1) / kRows;
   const int last_key = start + (text.causal ? token : tokens - 1);
@@ -225,6 +218,28 @@ __global__ __launch_bounds__(kMergeThreads) void merge_kernel(const WindowAttent
   }
 }
 
+// Grid: requests, as many of their items at a time as run at once; an item by threads, each of which has some columns
+// and the weights of a quarter of the keys.
+template <int kE, int kRows>
+__global__ __launch_bounds__(kMergeThreads, kMergeBlocks) void merge_kernel(const WindowAttention a) {
+  constexpr int kItemThreads = kE / kMergeColumns<kRows>, kItems = kMergeThreads / kItemThreads;
+  const TextAttention& text = a.text;
+  const int request = blockIdx.x, heads = text.key_heads * text.group;
+  const int first = __ldcg(text.requests.first_row + request);
+  const int tokens = __ldcg(text.requests.first_row + request + 1) - first;
+  const int start = __ldcg(text.requests.start + request);
+  wait_for_predecessor();
+  let_successor_start();
+  const Cut& cut = *a.partials.cut;
+  const int shift = cut.shift, first_unit = cut.first_unit[request];
+  const int last_unit = cut.first_unit[text.requests.count + request];
+  if (a.streams != 0 && shift == kWholeShift) return;  // the rows are written
+  for (int item = static_cast<int>(blockIdx.y) * kItems; item < tokens * heads; item += gridDim.y * kItems) {
+    merge_item<kE, kRows>(a, shift, first_unit, last_unit, first, tokens, start,
+                          item + static_cast<int>(threadIdx.x) / kItemThreads);
+  }
+}
+
 int device_attribute(cudaDeviceAttr attribute) {
   int device = 0, value = 0;
   check(cudaGetDevice(&device), "attention_window");
@@ -270,8 +285,10 @@ void launch_units(Stream& s, const Attention& a, void (*kernel)(WindowAttention)
       .streams = streams};
   grid.blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks.x, least_units * leaves));
   launch(s, "attention_window", grid, kernel, call);
+  const std::int64_t items = blocks(rows * text.key_heads, kMergeThreads * kMergeColumns<kRows> / kE);
+  const int merging = kMergeBlocks * device_attribute(cudaDevAttrMultiProcessorCount);  // blocks at a time
   const dim3 merges(static_cast<unsigned>(a.requests.count),
-                    blocks(rows * text.key_heads, kMergeThreads * kMergeColumns<kRows> / kE));
+                    static_cast<unsigned>(std::min<std::int64_t>(items, blocks(merging, a.requests.count))));
   launch(s, "attention_window", {.blocks = merges, .threads = kMergeThreads}, merge_kernel<kE, kRows>, call);
 }
 
