@@ -30,7 +30,7 @@ __device__ inline void wait_for_warps(int threads) {
 // --- boxes -----------------------------------------------------------------------------------------------------------
 
 struct Maps {
-  CUtensorMap weights[kMostFactors], tokens;
+  CUtensorMap weights[kMostProjections], tokens;
 };
 
 // The copy engine will need it.

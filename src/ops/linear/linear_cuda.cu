@@ -412,22 +412,15 @@ void project(Stream& s, Rows x, std::span<const Projection> parts) {
     for (const Projection& p : parts) linear(s, x, *p.weight, {}, p.y);
     return find_maxima(s, parts);
   }
-  while (!parts.empty()) {
-    const auto some = parts.first(std::min<std::size_t>(kMostFactors, parts.size()));
-    parts = parts.subspan(some.size());
-    Product a = product_for(x);
-    for (const Projection& p : some) {
-      Factor& f = a.factors[a.count++];
-      f = factor_for(*p.weight, nullptr, p.y);
-      f.maxima = static_cast<float*>(p.maxima.data), f.maxima_stride = p.maxima.stride;
-    }
-    if (is_aligned(a) && is_many(a)) {
-      multiply_many(s, a);
-    } else {
-      multiply(s, a);
-      find_maxima(s, some);
-    }
+  Product a = product_for(x);
+  for (const Projection& p : parts) {
+    Factor& f = a.factors[a.count++];
+    f = factor_for(*p.weight, nullptr, p.y);
+    f.maxima = static_cast<float*>(p.maxima.data), f.maxima_stride = p.maxima.stride;
   }
+  if (is_aligned(a) && is_many(a)) return multiply_many(s, a);
+  multiply(s, a);
+  find_maxima(s, parts);
 }
 
 // In one kernel where that is wgmma's, which has both products of an output in a lane.

@@ -82,12 +82,8 @@ struct Factor {
   }
 };
 
-// Of one kernel: room for ten, as many as `project` takes, made every product a microsecond slower, since a kernel's
-// parameters come with its launch (H200, 2026-11-30).
-constexpr int kMostFactors = 4;
-
 struct Product {
-  Factor factors[kMostFactors];
+  Factor factors[kMostProjections];
   int count;        // of factors
   bool gated;       // the output of the first is swiglu of it and the second, which has none
   const bfloat* x;  // [T, K]
