@@ -102,6 +102,8 @@ def arguments() -> argparse.Namespace:
     add("--theta", type=float, default=1e6, help="of its rotary embedding (%(default)s)")
     add("--blocks", type=int, default=1024, help="of an update, a multiple of 8 (%(default)s)")
     add("--updates", type=int, default=4, help="with the features of one batch (%(default)s)")
+    add("--record", action="store_true",
+        help="run the kernels of an update as one graph: faster; needs one CUDA GPU")
     add("--decay-from", type=float, default=0.1, help="of the run: rates fall from there")
     add("--tokens", type=int, default=Sizes.tokens, help="of a batch and GPU (%(default)s)")
     add("--lr", type=float, default=1.0, help="times the usual learning rates")
@@ -110,6 +112,8 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.minutes == 0 and args.measure == 0:
         parser.error("nothing to do: give --minutes M, --measure N or both")
+    if args.record and (not torch.cuda.is_available() or int(os.environ.get("WORLD_SIZE", 1)) > 1):
+        parser.error("--record: expected one process with a CUDA GPU; leave it out here")
     return args
 
 
@@ -143,7 +147,7 @@ def freeze(drafter: Drafter, parts: list[str]) -> None:
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
           rank: int, world: int) -> None:
-    updates = Updates(drafter, target, args.blocks)
+    updates = Updates(drafter, target, args.blocks, record=args.record)
     torch.manual_seed(rank)
     run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
     batch = next(loader)

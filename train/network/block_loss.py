@@ -17,7 +17,7 @@ def following_tokens(batch: Batch) -> Tensor:
     """[N] the token of the response after each row, -1 where there is none."""
     following = torch.full((batch.ids.shape[0] + 1,), -1, device=batch.ids.device)
     following[batch.label_rows.where(batch.labels >= 0, -1)] = batch.labels
-    following[-1] = -1
+    following[-1:].fill_(-1)
     return following[:-1]
 
 

@@ -1,12 +1,11 @@
 """Updates of a drafter with what its target says of a batch of pages.
 
 An update is a thousand small kernels, which take a few milliseconds to run and several times as long to
-be asked for: on a GPU they are recorded once and run again as one graph.
+be asked for: on a GPU they can be recorded once and run again as one graph.
 """
 from dataclasses import replace
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from network.block_loss import step_loss
@@ -18,10 +17,13 @@ WARM_UP = 3  # updates before the recording: everything has been compiled by the
 
 
 class Updates:
-    """blocks: of an update; ahead: whether the gradients of the features are kept, too."""
+    """blocks: of an update; ahead: whether the gradients of the features are kept, too; record: as a
+    graph, on one GPU."""
 
-    def __init__(self, drafter: Drafter, target: Model, blocks: int, ahead: bool = False):
+    def __init__(self, drafter: Drafter, target: Model, blocks: int, ahead: bool = False,
+                 record: bool = False):
         self.drafter, self.target, self.blocks, self.ahead = drafter, target, blocks, ahead
+        self.record = record
         self.optimizer = Optimizer(drafter)
         self.features: list[Tensor] = []
         self.batch: Batch | None = None  # no more of it than a drafter sees, in memory of its own
@@ -56,7 +58,7 @@ class Updates:
         self.optimizer.set_rate(scale)
         if self.graph is not None:
             self.graph.replay()
-        elif not self.choices.is_cuda or dist.is_initialized():
+        elif not self.record:
             self._update()
         elif self.count < WARM_UP:
             beside = torch.cuda.Stream()
