@@ -6,8 +6,10 @@
 // Plan: two blocks an SM take jobs, a request and a value head each; a warp has 16 of its values, whose part of the
 // checkpoint it holds in registers as fragments: A of the products, accumulators of a fold. The first checkpoint is on
 // its way before the wait for the kernel before, each later one as soon as that before it has been used.
-// Measured (one H200, 2026-11-29, gdn_bench, T = 16): 50 us for 32 requests, 48 % of the limit; 77 us with a fold; 15 us
-// for 8, 9 us for one.
+// Measured (one H200, 2026-11-30, gdn_bench, T = 16): 43.7 us for 32 requests, 54 % of the limit; 67.9 us with a fold; 13.7
+// us for 8, 7.7 us for one. What a job does one after the other takes longer than its bytes, although two share an SM.
+// Tried, and slower: the next checkpoint prefetched to L2, jobs dealt out by what they cost, one product with the
+// checkpoint for both halves of a block (bench/results/h200/2026-11-30-gdn-window.json).
 // Precision: C, y and the weights of a block's first half as two bf16 (hi, lo), everything else f32 between the rounding
 // points. Every sum has one order: MMA over k-steps ascending, hi before lo; then the records of the token's half one by
 // one. A token's bits are the same at every T: all windows go through the same instructions on the same operands, and

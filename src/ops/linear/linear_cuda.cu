@@ -9,8 +9,9 @@
 // is part of storing, and so are maxima (for rows beyond the copy engine, or fewer: a kernel of their own).
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
-// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30, before outputs went through
-// shared memory: products of 512 rows 426 to 670 TFLOP/s, 1.5 to 2.2 times mma.sync; of 2048 rows 562 to 664.
+// 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30: products of 512 rows
+// with 2560 outputs and more 530 to 714 TFLOP/s (mma.sync: 210 to 400); the head of the vocabulary about 700, or 570 when
+// the GPU is hot.
 // Precision: bf16 products, f32 sums, silu by the fast instructions. The order of summation is a function of K alone:
 // see linear_mma.cuh.
 #include <algorithm>
