@@ -6,6 +6,7 @@ be asked for: on a GPU they can be recorded once and run again as one graph.
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from network.block_loss import step_loss
@@ -24,6 +25,8 @@ class Updates:
                  record: bool = False):
         self.drafter, self.target, self.blocks, self.ahead = drafter, target, blocks, ahead
         self.record = record
+        if record and (not torch.cuda.is_available() or dist.is_initialized()):
+            raise SystemExit("--record: expected one process with a CUDA GPU; leave it out here")
         self.optimizer = Optimizer(drafter)
         self.features: list[Tensor] = []
         self.batch: Batch | None = None  # no more of it than a drafter sees, in memory of its own
