@@ -10,8 +10,8 @@
 // Measured on one H200, 2026-11-29: the products of a GDN layer of the 4B shape in a chain (timed as "layer products"
 // in cuda_bench) take 86 % of the read limit of 4.5 TB/s at 1 row, 84 at 16, 79 at 32, 71 at 64, 48 at 128; prompts of
 // 512 to 4096 rows 41 to 49 % of the matrix limit of 771 TFLOP/s. With wgmma, 2026-11-30: products of 512 rows
-// with 2560 outputs and more 530 to 714 TFLOP/s (mma.sync: 210 to 400); the head of the vocabulary about 700, or 570 when
-// the GPU is hot.
+// with 2560 outputs and more 530 to 714 TFLOP/s (mma.sync: 210 to 400); the head of the vocabulary about 700 in a step,
+// 570 where each plan of it ran for long.
 // Precision: bf16 products, f32 sums, silu by the fast instructions. The order of summation is a function of K alone:
 // see linear_mma.cuh.
 #include <algorithm>
