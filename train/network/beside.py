@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from network import dflash
+from network.block_loss import choices_of_rows
 from network.dflash import Drafter
 from network.model import Batch, Model
 from network.optim import schedule
@@ -35,9 +36,7 @@ class Beside:
         """Updates the drafter. features, T of [N, D], and choices [R], the likeliest token of each
         label's row: what the model says of this batch. step, done: of the run, see `schedule`.
         -> what is to be added to the gradients of the features"""
-        written = torch.full_like(batch.ids, -1)
-        written[batch.label_rows] = choices.detach()
-        self.updates.begin(features, written, batch)
+        self.updates.begin(features, choices_of_rows(batch, choices), batch)
         for update in range(self.count):
             self.updates.update(self.lr * schedule(step * self.count + update, done, warm_up=200,
                                                    decay_from=self.decay_from))

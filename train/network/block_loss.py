@@ -77,15 +77,21 @@ def selected_block_loss(hidden, head, targets, weights, predecessors, predecesso
             right_in_a_row(guesses, targets), (places >= 0).sum())
 
 
+def choices_of_rows(batch: Batch, likeliest: Tensor) -> Tensor:
+    """likeliest [R]: the token that the target would write after each label's row.
+    -> [N] the same for every row, -1 where there is no label"""
+    choices = torch.full_like(batch.ids, -1)
+    choices[batch.label_rows] = likeliest
+    return choices
+
+
 @torch.no_grad()
 def features_and_choices(drafter: Drafter, target: Model, batch: Batch, dtype=torch.bfloat16
                          ) -> tuple[list[Tensor], Tensor]:
     """What the target, which is not trained, tells the drafter of these pages.
     -> features, and [N] the token that it would write after each row of a response"""
     hidden, features = target.hidden(batch, drafter.taps, dtype)
-    choices = torch.full_like(batch.ids, -1)
-    choices[batch.label_rows] = target.logits(hidden[batch.label_rows]).argmax(-1)
-    return features, choices
+    return features, choices_of_rows(batch, target.logits(hidden[batch.label_rows]).argmax(-1))
 
 
 def step_loss(drafter: Drafter, target: Model, features: list[Tensor], choices: Tensor, batch: Batch,

@@ -29,7 +29,7 @@ class Updates:
             raise SystemExit("--record: expected one process with a CUDA GPU; leave it out here")
         self.optimizer = Optimizer(drafter)
         self.features: list[Tensor] = []
-        self.batch: Batch | None = None  # no more of it than a drafter sees, in memory of its own
+        self.batch: Batch | None = None  # what a drafter sees of it is copied, for the graph
         self.choices: Tensor | None = None
         self.loss: Tensor | None = None  # of the last update, and figures of it, see step_loss
         self.figures: dict[str, Tensor] = {}

@@ -1,5 +1,5 @@
 // The output gate: y[t, c] = x[t, c] sigmoid(gate), the gate of head h beside its queries. (attention_window
-// has it in a kernel of its own.)
+// applies gates in its own kernels.)
 // Shapes: x, y [T, H E], q_gate [T, H 2E], bf16 or f32.
 //
 // Bytes: x, gate and y once; the wall is memory, at few rows the launch.

@@ -1,6 +1,5 @@
 // y[t] = silu(sum_j w[:, j] x[t - (W-1) + j]), x, y [T, C] and state [W-1, C] bf16 or f32, w [C, W] f32.
-// Bytes: x and y once, w and state; five instructions an element for silu. The wall is memory for f32; for bf16 it was
-// instructions when silu took some 40.
+// Bytes: x and y once, w and state; five instructions an element for silu. The wall is memory.
 // Plan: a thread is one channel and a run of rows, so that an element is loaded once and w once a run; the
 // thread of a channel's first run reads all of its state, and is the only one: runs have at least W-1 rows.
 // Precision: f32, taps in order 0 .. W-1, one round.

@@ -180,9 +180,8 @@ void launch_wgmma(Stream& s, Product& a, const WgmmaPlan& plan) {
 }
 
 // In units of 2.5 ns: a step takes one for each weight row; the beginning and the outputs of a tile take kTileEnds, and
-// kPartsEnds where parts are added up. Fitted to every plan of the 4B shape's products of 256 and 512 rows on an H200
-// (2026-11-30; 6 % off in the mean, more for the head), before outputs went through shared memory: to be fitted again
-// ("linear plans" of cuda_bench).
+// kPartsEnds where parts are added up. Of each of the 4B shape's products of 256 and 512 rows that takes the fastest plan
+// (H200, 2026-11-30, `cuda_bench "linear plans"`); how long they take it says less well, of the head least.
 constexpr int kTileEnds = 1500, kPartsEnds = 3200;
 
 bool has_maxima(const Product& a) {
