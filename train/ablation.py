@@ -6,8 +6,8 @@
 The first trains each variant from nothing with drafter.py, on the same pages and for the same time; those
 that share a GPU share it evenly. The second lets `quire` measure those in --to on pages (acceptance.py draws
 some): acceptance length with what 95 % of as many pages give, tokens a second of the steps, how much faster
-than plain decoding, and the microseconds that drafting adds to a step of one sequence. It writes table.md
-and ablation.png there.
+than plain decoding, and the microseconds that drafting adds to a step of one sequence. It writes results.json,
+table.md and ablation.png there.
 """
 import argparse
 import json
@@ -17,11 +17,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
 
 SHAPE = ["--width", "384", "--taps", "1", "5", "9", "10", "--lr", "0.7"]
 DFLASH2 = ["--dflash2"]
@@ -98,6 +93,9 @@ def table(results: dict[str, dict]) -> str:
 
 
 def draw(results: dict[str, dict], to: Path) -> None:
+    import matplotlib  # a machine that trains need not have it
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
     figure, (bars, curves) = plt.subplots(1, 2, figsize=(12, 4.5))
     titles = [VARIANTS[name][0] for name in results]
     lengths = [r["acceptance_length"] for r in results.values()]
@@ -146,6 +144,7 @@ def main() -> None:
         train(args)
     if args.quire:
         results = {name: measure(args, name) for name in args.variants}
+        (args.to / "results.json").write_text(json.dumps(results, indent=1) + "\n")
         text = table(results)
         print(text)
         (args.to / "table.md").write_text(text)

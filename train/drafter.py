@@ -20,6 +20,7 @@ import json
 import os
 import random
 import time
+from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 
@@ -101,9 +102,8 @@ def arguments() -> argparse.Namespace:
     add("--taps", type=int, nargs="+", help="layers whose outputs are its features")
     add("--theta", type=float, default=1e6, help="of its rotary embedding (%(default)s)")
     add("--blocks", type=int, default=1024, help="of an update, a multiple of 8 (%(default)s)")
-    add("--updates", type=int, default=4, help="with the features of one batch (%(default)s)")
-    add("--record", action="store_true",
-        help="run the kernels of an update as one graph: faster; needs one CUDA GPU")
+    add("--updates", type=int, default=6,
+        help="with the features of one batch, one each step (%(default)s)")
     add("--decay-from", type=float, default=0.1, help="of the run: rates fall from there")
     add("--tokens", type=int, default=Sizes.tokens, help="of a batch and GPU (%(default)s)")
     add("--lr", type=float, default=1.0, help="times the usual learning rates")
@@ -145,16 +145,20 @@ def freeze(drafter: Drafter, parts: list[str]) -> None:
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
           rank: int, world: int) -> None:
-    updates = Updates(drafter, target, args.blocks, record=args.record)
+    updates = Updates(drafter, target, args.blocks)
     torch.manual_seed(rank)
     run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
+    recent = deque(maxlen=args.updates)
     batch = next(loader)
     while run.done < 1:
         batch = batch.to(device)
-        updates.begin(*features_and_choices(drafter, target, batch), batch)
-        for update in range(args.updates):  # the target costs more than an update of the drafter
-            updates.update(args.lr * schedule(run.step * args.updates + update, run.done,
-                                              warm_up=200, decay_from=args.decay_from))
+        # The target costs more than an update of the drafter. A batch is a dozen pages: learnt from in
+        # a row, it would be learnt by heart.
+        recent.append((*features_and_choices(drafter, target, batch), batch))
+        for of_batch in recent:
+            updates.begin(*of_batch)
+            updates.update(args.lr * schedule(updates.count, run.done, warm_up=200,
+                                              decay_from=args.decay_from))
         batch = run.next(loader)
         if run.end_step():
             run.log({"loss": round(updates.loss.item(), 4),

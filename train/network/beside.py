@@ -23,8 +23,8 @@ class Beside:
     updates with the features of one batch; lr: times the usual learning rates."""
 
     def __init__(self, drafter: Drafter, model: Model, ahead: float, blocks: int, updates: int,
-                 lr: float, decay_from: float, record: bool = False):
-        self.drafter, self.updates = drafter, Updates(drafter, model, blocks, ahead > 0, record)
+                 lr: float, decay_from: float):
+        self.drafter, self.updates = drafter, Updates(drafter, model, blocks, ahead > 0)
         self.ahead, self.count, self.lr, self.decay_from = ahead, updates, lr, decay_from
 
     @property
@@ -61,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--drafter-lr", type=float, default=0.4, help="as --lr, for the drafter (%(default)s)")
     add("--blocks", type=int, default=1024, help="of its updates, a multiple of 8 (%(default)s)")
     add("--updates", type=int, default=4, help="with the features of one batch (%(default)s)")
-    add("--record", action="store_true", help="its updates as one graph, see drafter.py")
 
 
 def open_beside(args: argparse.Namespace, model: Model, device: str) -> Beside | None:
@@ -75,4 +74,4 @@ def open_beside(args: argparse.Namespace, model: Model, device: str) -> Beside |
         raise SystemExit(f"{args.drafter}: drafts for a model of hidden size {width} with features of "
                          f"layers {drafter.taps}; this model has {text['hidden_size']} and {layers} layers")
     return Beside(drafter.to(device), model, args.ahead, args.blocks, args.updates, args.drafter_lr,
-                  args.decay_from, args.record)
+                  args.decay_from)

@@ -103,21 +103,29 @@ class Blocks:
         return mask
 
     def tiles(self, tokens: int) -> BlockMask:
-        """The tiles of scores that hold anything visible: a run over the context, then the own."""
+        """The tiles of scores that hold anything visible, and of these the full ones, where no mask is
+        asked: nearly all of a long page."""
         queries = self.anchors.shape[0] * self.size
         if tokens % TILE or queries % TILE:
             raise ValueError(f"drafter: {tokens} tokens and {queries} rows of blocks; expected "
                              f"multiples of {TILE}: pad the batch, draw more or fewer anchors")
         rows, columns = queries // TILE, (tokens + queries) // TILE
-        low = self.firsts.view(rows, -1).amin(1) // TILE
-        high = (self.anchors.view(rows, -1).amax(1) - 1).clamp(min=0) // TILE
-        count = high - low + 2
-        column = torch.arange(columns, device=low.device)
-        own = tokens // TILE + torch.arange(rows, device=low.device)
-        indices = torch.where(column == count[:, None] - 1, own[:, None], low[:, None] + column)
-        indices = indices.clamp(max=columns - 1)
-        return BlockMask.from_kv_blocks(count[None, None].int(), indices[None, None].int(),
-                                        BLOCK_SIZE=TILE, mask_mod=self.visible(tokens))
+        anchors, firsts = self.anchors.view(rows, -1), self.firsts.view(rows, -1)
+        row = torch.arange(rows, device=anchors.device)[:, None]
+        column = torch.arange(columns, device=anchors.device)
+        begin, end = column * TILE, (column + 1) * TILE
+        seen = (begin < anchors.amax(1, True)) & (end > firsts.amin(1, True))
+        seen |= column == tokens // TILE + row
+        full = (begin >= firsts.amax(1, True)) & (end <= anchors.amin(1, True))
+        return BlockMask.from_kv_blocks(*listed(seen & ~full), *listed(full), BLOCK_SIZE=TILE,
+                                        mask_mod=self.visible(tokens))
+
+
+def listed(tiles: Tensor) -> tuple[Tensor, Tensor]:
+    """tiles [rows, columns] -> how many are set in each row, and the columns with those set first,
+    as a BlockMask wants them"""
+    order = tiles.int().argsort(dim=-1, descending=True, stable=True)
+    return tiles.sum(-1)[None, None].int(), order[None, None].int()
 
 
 def block_attention(q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, tiles: BlockMask | None

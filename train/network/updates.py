@@ -1,7 +1,7 @@
 """Updates of a drafter with what its target says of a batch of pages.
 
-An update is a thousand small kernels, which take a few milliseconds to run and several times as long to
-be asked for: on a GPU they can be recorded once and run again as one graph.
+An update is a thousand small kernels, which take longer to be asked for than to run: where one process
+trains on a GPU, they are recorded once and run again as one graph.
 """
 from dataclasses import replace
 
@@ -18,15 +18,11 @@ WARM_UP = 3  # updates before the recording: everything has been compiled by the
 
 
 class Updates:
-    """blocks: of an update; ahead: whether the gradients of the features are kept, too; record: as a
-    graph, on one GPU."""
+    """blocks: of an update; ahead: whether the gradients of the features are kept, too."""
 
-    def __init__(self, drafter: Drafter, target: Model, blocks: int, ahead: bool = False,
-                 record: bool = False):
+    def __init__(self, drafter: Drafter, target: Model, blocks: int, ahead: bool = False):
         self.drafter, self.target, self.blocks, self.ahead = drafter, target, blocks, ahead
-        self.record = record
-        if record and (not torch.cuda.is_available() or dist.is_initialized()):
-            raise SystemExit("--record: expected one process with a CUDA GPU; leave it out here")
+        self.records = target.head.is_cuda and not dist.is_initialized()
         self.optimizer = Optimizer(drafter)
         self.features: list[Tensor] = []
         self.batch: Batch | None = None  # what a drafter sees of it is copied, for the graph
@@ -61,7 +57,7 @@ class Updates:
         self.optimizer.set_rate(scale)
         if self.graph is not None:
             self.graph.replay()
-        elif not self.record:
+        elif not self.records:
             self._update()
         elif self.count < WARM_UP:
             beside = torch.cuda.Stream()

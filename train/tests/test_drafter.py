@@ -113,9 +113,9 @@ def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_
 
 
 def test_tiles_hold_all_that_is_visible() -> None:
-    tokens, block = 5 * TILE, 16
+    tokens, block = 9 * TILE, 16
     anchors = torch.tensor([3, 90, 127, 128, 129, 200, 299, 300, 310, 311, 400, 401, 512, 600, 638,
-                            639])
+                            639, 1000, 1023, 1024, 1025, 1026, 1100, 1101, 1102])
     starts = torch.tensor([0, 129, 300, 305])
     firsts = starts[torch.searchsorted(starts, anchors, right=True) - 1]
     blocks = Blocks(anchors, firsts, block)
@@ -123,14 +123,22 @@ def test_tiles_hold_all_that_is_visible() -> None:
     rows, columns = torch.arange(queries), torch.arange(tokens + queries)
     visible = blocks.visible(tokens)(0, 0, rows[:, None], columns)
     needed = visible.view(queries // TILE, TILE, -1, TILE).any(3).any(1)
-    tiles = blocks.tiles(tokens).to_dense()[0, 0].bool()
-    assert (tiles | ~needed).all()
-    assert not tiles[:, tokens // TILE:].logical_xor(needed[:, tokens // TILE:]).any()
+    tiles = blocks.tiles(tokens)
+    given = tiles.to_dense()[0, 0].bool()
+    assert (given | ~needed).all()
+    assert not given[:, tokens // TILE:].logical_xor(needed[:, tokens // TILE:]).any()
+    full = visible.view(queries // TILE, TILE, -1, TILE).all(3).all(1)
+    for row, count in enumerate(tiles.full_kv_num_blocks[0, 0].tolist()):
+        columns = tiles.full_kv_indices[0, 0, row, :count]
+        assert full[row, columns].all() and full[row].sum() == count
+        assert not set(columns.tolist()) & set(
+            tiles.kv_indices[0, 0, row, :tiles.kv_num_blocks[0, 0, row]].tolist())
+    assert tiles.full_kv_num_blocks[0, 0].tolist() == [0, 0, 4]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_gpu_attention_equals_the_dense_mask() -> None:
-    tokens, block = 4 * TILE, 16
+    tokens, block = 16 * TILE, 16
     anchors = torch.randint(0, tokens, (32,)).sort().values
     starts = torch.tensor([0, 150, 333])
     firsts = starts[torch.searchsorted(starts, anchors, right=True) - 1]
@@ -138,6 +146,7 @@ def test_gpu_attention_equals_the_dense_mask() -> None:
     results = []
     inputs = [torch.randn(n, heads, 64, device="cuda", dtype=torch.bfloat16)
               for n, heads in ((512, 4), (tokens + 512, 2), (tokens + 512, 2))]
+    assert blocks.tiles(tokens).full_kv_num_blocks.sum() > 0
     for tiles in (blocks.tiles(tokens), None):
         leaves = [x.clone().requires_grad_() for x in inputs]
         o = dflash.block_attention(*leaves, blocks, tiles)
