@@ -37,7 +37,7 @@ from network.model import Model
 from network.optim import schedule
 from network.run import Run, join_processes
 from network.speculate import measure
-from network.updates import Updates
+from network.updates import Lesson, Updates
 from pages import Pages
 from target import HELD_OUT_SEED, Draw
 
@@ -154,9 +154,9 @@ def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, dev
         batch = batch.to(device)
         # The target costs more than an update of the drafter. A batch is a dozen pages: learnt from in
         # a row, it would be learnt by heart.
-        recent.append((*features_and_choices(drafter, target, batch), batch))
-        for of_batch in recent:
-            updates.begin(*of_batch)
+        recent.append(Lesson(*features_and_choices(drafter, target, batch), batch))
+        for lesson in recent:
+            updates.begin(lesson)
             updates.update(args.lr * schedule(updates.count, run.done, warm_up=200,
                                               decay_from=args.decay_from))
         batch = run.next(loader)

@@ -15,7 +15,7 @@ from network.block_loss import choices_of_rows
 from network.dflash import Drafter
 from network.model import Batch, Model
 from network.optim import schedule
-from network.updates import Updates
+from network.updates import Lesson, Updates
 
 
 class Beside:
@@ -36,13 +36,13 @@ class Beside:
         """Updates the drafter. features, T of [N, D], and choices [R], the likeliest token of each
         label's row: what the model says of this batch. step, done: of the run, see `schedule`.
         -> what is to be added to the gradients of the features"""
-        self.updates.begin(features, choices_of_rows(batch, choices), batch)
+        self.updates.begin(Lesson(features, choices_of_rows(batch, choices), batch))
         for update in range(self.count):
             self.updates.update(self.lr * schedule(step * self.count + update, done, warm_up=200,
                                                    decay_from=self.decay_from))
         if self.ahead == 0:
             return [torch.zeros_like(f) for f in features]
-        return [f.grad * (self.ahead / self.count) for f in self.updates.features]
+        return [f.grad * (self.ahead / self.count) for f in self.updates.copy.features]
 
     def figures(self) -> dict[str, Tensor]:
         """Of the last update."""

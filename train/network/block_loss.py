@@ -10,7 +10,7 @@ from network.dflash import Blocks, Drafter
 from network.dflash2 import candidates, edge_scores
 from network.model import Batch, Model, compiled, linear
 
-GAMMA = 7.0  # row r weighs exp(-(r - 1) / GAMMA): a wrong row makes those after it useless
+GAMMA, STEADY = 7.0, 0.2  # part of a row's weight that does not depend on what was guessed
 
 
 def following_tokens(batch: Batch) -> Tensor:
@@ -21,49 +21,86 @@ def following_tokens(batch: Batch) -> Tensor:
     return following[:-1]
 
 
-def draw_blocks(batch: Batch, choices: Tensor, count: int, size: int) -> tuple[Blocks, Tensor]:
-    """`count` blocks at random tokens of the responses, in ascending order; no token twice.
-    choices [N]: the token that the target would write after each row.
-    -> targets [A, B - 1]: its token for each row from 1 on; -1 where the text has ended, and after a
-    row where the text goes on otherwise, since nobody knows what the target would write then."""
-    tokens = batch.ids.shape[0]
+def can_anchor(following: Tensor) -> Tensor:
+    """[N] following tokens -> [N] tokens of a response that are not its last"""
+    return F.pad(following[:-1] >= 0, (1, 0)) & (following >= 0)
+
+
+def draw_anchors(batch: Batch, count: int) -> Tensor:
+    """[A] rows of random tokens of the responses, in ascending order; no token twice."""
+    usable = can_anchor(following_tokens(batch))
+    score = torch.rand(usable.shape, device=usable.device) + usable
+    return score.topk(count).indices.sort().values  # a batch of few tokens fills up with others
+
+
+def go_on(batch: Batch, anchors: Tensor, tokens: Tensor) -> Tensor:
+    """[A] anchors of a decoder whose steps gave so many `tokens` [A]: hard places come more often than
+    easy ones, as they do for it. Where a text has ended a new one is drawn. -> [A] ascending"""
+    usable, last = can_anchor(following_tokens(batch)), batch.ids.shape[0] - 1
+    moved = (anchors + tokens).clamp(max=last)
+    same_text = moved - batch.offsets[moved] == anchors - batch.offsets[anchors]
+    return torch.where(usable[moved] & same_text, moved, draw_anchors(batch, len(anchors))).sort().values
+
+
+def targets_of(batch: Batch, choices: Tensor, anchors: Tensor, size: int) -> Tensor:
+    """choices [N]: the token that the target would write after each row.
+    -> [A, B - 1]: its token for each row from 1 on; -1 where the text has ended, and after a row
+    where the text goes on otherwise, since nobody knows what the target would write then."""
     following = F.pad(following_tokens(batch), (0, size), value=-1)
-    is_response = torch.zeros(tokens, dtype=torch.bool, device=batch.ids.device)
-    is_response[1:] = (following[:tokens - 1] >= 0) & (following[1:tokens] >= 0)
-    score = torch.rand(tokens, device=batch.ids.device) + is_response
-    anchors = score.topk(count).indices.sort().values  # a batch of few tokens fills up with others
     rows = anchors[:, None] + torch.arange(size - 1, device=anchors.device)
     text, targets = following[rows], F.pad(choices, (0, size), value=-1)[rows]
     agree = F.pad(text == targets, (1, 0), value=True)[:, :-1]
-    known = ((text >= 0) & agree).long().cumprod(1).bool() & is_response[anchors][:, None]
-    return Blocks(anchors, anchors - batch.offsets[anchors], size), targets.where(known, -1)
+    usable = can_anchor(following)[anchors]
+    known = ((text >= 0) & agree).long().cumprod(1).bool() & usable[:, None]
+    return targets.where(known, -1)
 
 
-def weighted_loss(scores: Tensor, targets: Tensor, weights: Tensor) -> Tensor:
-    """Cross entropy in nats a target; scores [A, B - 1, n], targets [A, B - 1], -1: does not count,
-    weights [B - 1]."""
-    losses = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=-1,
-                             reduction="none").view_as(targets)
+def worth(chances: Tensor) -> Tensor:
+    """chances [A, B - 1]: of each draft to be right when all before it are -> by each of them, the
+    derivative of the log of the tokens that a step is expected to give."""
+    after = [torch.ones_like(chances[:, 0])]  # tokens from this draft on, if it is right
+    for chance in reversed(chances.unbind(1)[1:]):
+        after.append(1 + chance * after[-1])
+    after = torch.stack(after[::-1], 1)
+    reached = F.pad(chances[:, :-1].cumprod(1), (1, 0), value=1.0)
+    return reached * after / (1 + chances[:, :1] * after[:, :1])
+
+
+def row_losses(scores: Tensor, targets: Tensor) -> Tensor:
+    """Cross entropy in nats; scores [A, B - 1, n], targets [A, B - 1], -1: none, and its loss is 0."""
+    return F.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=-1,
+                           reduction="none").view_as(targets)
+
+
+def weights_of(losses: Tensor, targets: Tensor) -> Tensor:
+    """[A, B - 1] losses -> what a row counts for: less behind rows that are likely to be wrong."""
+    rows = torch.arange(targets.shape[1], device=targets.device)
+    return worth((-losses.detach()).exp() * (targets >= 0)) + STEADY * (-rows / GAMMA).exp()
+
+
+def mean(losses: Tensor, weights: Tensor, targets: Tensor) -> Tensor:
     return (losses * weights).sum() / (targets >= 0).sum().clamp(min=1)
 
 
 def right_in_a_row(guesses: Tensor, targets: Tensor) -> Tensor:
-    """Sum over blocks of how many guesses are right before the first wrong one."""
-    return (guesses == targets).long().cumprod(1).sum()
+    """[A] how many guesses are right before the first wrong one."""
+    return (guesses == targets).long().cumprod(1).sum(1)
 
 
 @compiled
-def block_loss(hidden, head, targets, weights):
-    """hidden [A, B - 1, D] -> loss, right guesses in a row"""
+def block_loss(hidden, head, targets):
+    """hidden [A, B - 1, D] -> loss, right guesses in a row [A]"""
     logits = linear(hidden, head).float()
-    return weighted_loss(logits, targets, weights), right_in_a_row(logits.argmax(-1), targets)
+    losses = row_losses(logits, targets)
+    return (mean(losses, weights_of(losses, targets), targets),
+            right_in_a_row(logits.argmax(-1), targets))
 
 
 @compiled
-def selected_block_loss(hidden, head, targets, weights, predecessors, predecessor_codebook,
+def selected_block_loss(hidden, head, targets, predecessors, predecessor_codebook,
                         successor_codebook, projection, top_k: int):
     """predecessors [A, B - 1]: the true token before each row. A row whose target is no candidate
-    does not count for the selector. -> loss, loss of the selector, right guesses in a row, rows
+    does not count for the selector. -> loss, loss of the selector, right guesses in a row [A], rows
     whose target is a candidate. A walk would make the same guesses up to the first wrong one."""
     logits = linear(hidden, head)
     ids, unary = candidates(logits, top_k)
@@ -73,7 +110,9 @@ def selected_block_loss(hidden, head, targets, weights, predecessors, predecesso
     is_target = ids == targets[..., None]
     places = is_target.int().argmax(-1).where(is_target.any(-1), -1)
     guesses = ids.gather(-1, scores.argmax(-1, keepdim=True))[..., 0]
-    return (weighted_loss(logits.float(), targets, weights), weighted_loss(scores, places, weights),
+    losses = row_losses(scores, places)
+    weights = weights_of(losses, places)
+    return (mean(row_losses(logits.float(), targets), weights, targets), mean(losses, weights, places),
             right_in_a_row(guesses, targets), (places >= 0).sum())
 
 
@@ -95,24 +134,24 @@ def features_and_choices(drafter: Drafter, target: Model, batch: Batch, dtype=to
 
 
 def step_loss(drafter: Drafter, target: Model, features: list[Tensor], choices: Tensor, batch: Batch,
-              count: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Of so many new blocks; the target's embedding and head get no gradient. -> loss, and figures:
-    tokens a step of a decoder that came to these anchors, bonus included; of a selector, its loss
-    and the share of rows whose token is a candidate."""
-    blocks, targets = draw_blocks(batch, choices, count, drafter.block)
+              anchors: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Of blocks at these anchors [A]; the target's embedding and head get no gradient. -> loss, tokens
+    that a decoder's step would give at each anchor [A], and figures: their mean, bonus included; of a
+    selector, its loss and the share of rows whose token is a candidate."""
+    targets = targets_of(batch, choices, anchors, drafter.block)
+    blocks = Blocks(anchors, anchors - batch.offsets[anchors], drafter.block)
     embedding, head = target.language_model.embed_tokens.weight.detach(), target.head.detach()
     hidden = drafter(features, batch.offsets, batch.ids, embedding, blocks)[:, 1:]
-    weights = (-torch.arange(drafter.block - 1, device=hidden.device) / GAMMA).exp()
     selector, figures = drafter.candidate_selector, {}
     if selector is None:
-        loss, right = block_loss(hidden, head, targets, weights)
+        loss, right = block_loss(hidden, head, targets)
     else:
-        anchors = batch.ids[blocks.anchors, None]
-        predecessors = torch.cat((anchors, targets[:, :-1].clamp(min=0)), 1)
+        predecessors = torch.cat((batch.ids[anchors, None], targets[:, :-1].clamp(min=0)), 1)
         loss, selector_loss, right, found = selected_block_loss(
-            hidden, head, targets, weights, predecessors, selector.predecessor_codebook,
+            hidden, head, targets, predecessors, selector.predecessor_codebook,
             selector.successor_codebook, selector.hidden_projection.weight, selector.top_k)
         if selector.successor_codebook.requires_grad:
             loss = loss + selector_loss
         figures = {"selector_loss": selector_loss, "recall": found / (targets >= 0).sum()}
-    return loss, {"tokens_a_step": 1 + right / (targets[:, 0] >= 0).sum(), **figures}
+    tokens_a_step = 1 + right.sum() / (targets[:, 0] >= 0).sum()
+    return loss, 1 + right, {"tokens_a_step": tokens_a_step, **figures}

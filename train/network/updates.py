@@ -3,18 +3,28 @@
 An update is a thousand small kernels, which take longer to be asked for than to run: where one process
 trains on a GPU, they are recorded once and run again as one graph.
 """
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from network.block_loss import step_loss
+from network.block_loss import draw_anchors, go_on, step_loss
 from network.dflash import Drafter
 from network.model import Batch, Model
 from network.optim import Optimizer
 
 WARM_UP = 3  # updates before the recording: everything has been compiled by then
+
+
+@dataclass
+class Lesson:
+    """What a drafter learns of a batch of N tokens. The first update learns at random anchors, later
+    ones where a decoder would be a step later."""
+    features: list[Tensor]  # T of [N, D]
+    choices: Tensor         # [N] the token that the target would write after each row
+    batch: Batch
+    anchors: Tensor | None = None  # [A] of the next update
 
 
 class Updates:
@@ -24,36 +34,37 @@ class Updates:
         self.drafter, self.target, self.blocks, self.ahead = drafter, target, blocks, ahead
         self.records = target.head.is_cuda and not dist.is_initialized()
         self.optimizer = Optimizer(drafter)
-        self.features: list[Tensor] = []
-        self.batch: Batch | None = None  # what a drafter sees of it is copied, for the graph
-        self.choices: Tensor | None = None
+        self.lesson: Lesson | None = None
+        self.copy: Lesson | None = None  # of what an update reads of it, for the graph
         self.loss: Tensor | None = None  # of the last update, and figures of it, see step_loss
         self.figures: dict[str, Tensor] = {}
         self.count, self.graph = 0, None
 
     @torch.no_grad()
-    def begin(self, features: list[Tensor], choices: Tensor, batch: Batch) -> None:
-        """features, T of [N, D], and choices [N], the token that the target would write after each row:
-        of the batch that the next updates learn from."""
-        seen = dict(ids=batch.ids, offsets=batch.offsets, label_rows=batch.label_rows, labels=batch.labels)
-        if self.batch is None:
-            self.features = [f.detach().clone() for f in features]
-            self.choices = choices.clone()
-            self.batch = replace(batch, **{name: tensor.clone() for name, tensor in seen.items()})
-            if self.ahead:
-                for f in self.features:
-                    f.requires_grad_().grad = torch.zeros_like(f)
+    def begin(self, lesson: Lesson) -> None:
+        """The next updates learn from it."""
+        self.lesson = lesson
+        if lesson.anchors is None:
+            lesson.anchors = draw_anchors(lesson.batch, self.blocks)
+        if self.copy is None:
+            tensors = {name: t.clone() for name, t in seen(lesson.batch).items()}
+            self.copy = Lesson([f.detach().clone() for f in lesson.features], lesson.choices.clone(),
+                               replace(lesson.batch, **tensors), lesson.anchors.clone())
+            for f in self.copy.features if self.ahead else ():
+                f.requires_grad_().grad = torch.zeros_like(f)
             return
-        self.choices.copy_(choices)
-        for name, tensor in seen.items():
-            getattr(self.batch, name).copy_(tensor)
-        for mine, theirs in zip(self.features, features):
-            mine.copy_(theirs)
+        mine, theirs = seen(self.copy.batch), seen(lesson.batch)
+        for name in mine:
+            mine[name].copy_(theirs[name])
+        self.copy.choices.copy_(lesson.choices)
+        self.copy.anchors.copy_(lesson.anchors)
+        for f, new in zip(self.copy.features, lesson.features):
+            f.copy_(new)
             if self.ahead:
-                mine.grad.zero_()
+                f.grad.zero_()
 
     def update(self, scale: float) -> None:
-        """One, at `scale` times the learning rates, with new blocks."""
+        """One, at `scale` times the learning rates."""
         self.optimizer.set_rate(scale)
         if self.graph is not None:
             self.graph.replay()
@@ -71,12 +82,20 @@ class Updates:
                 self._update()
             self.graph = graph
             graph.replay()
+        self.lesson.anchors.copy_(self.copy.anchors)
         self.count += 1
 
     def _update(self) -> None:
-        loss, figures = step_loss(self.drafter, self.target, self.features, self.choices, self.batch,
-                                  self.blocks)
+        it = self.copy
+        loss, tokens, figures = step_loss(self.drafter, self.target, it.features, it.choices, it.batch,
+                                          it.anchors)
         loss.backward()
         self.optimizer.apply()
+        it.anchors.copy_(go_on(it.batch, it.anchors, tokens))
         self.loss = loss.detach()
         self.figures = {name: figure.detach() for name, figure in figures.items()}
+
+
+def seen(batch: Batch) -> dict[str, Tensor]:
+    """What an update reads of a batch."""
+    return {name: getattr(batch, name) for name in ("ids", "offsets", "label_rows", "labels")}

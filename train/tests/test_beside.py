@@ -5,7 +5,7 @@ from drafting import BLOCK, MINI, tiny_config, tiny_target, two_pages
 
 from network import dflash, dflash2
 from network.beside import Beside
-from network.block_loss import step_loss
+from network.block_loss import draw_anchors, step_loss
 from network.data import Text
 from network.dflash import Drafter
 from network.model import Batch, Model
@@ -62,7 +62,7 @@ def test_the_model_feels_that_part_of_the_drafters_loss(target, batch, second) -
     written = torch.full_like(batch.ids, -1)
     written[batch.label_rows] = choices
     torch.manual_seed(3)
-    drafted, _ = step_loss(drafter, target, features, written, batch, BLOCKS)
+    drafted, _, _ = step_loss(drafter, target, features, written, batch, draw_anchors(batch, BLOCKS))
     (loss + ahead * drafted).backward()
     expected = taken(target)
     assert found.keys() == expected.keys()

@@ -1,5 +1,6 @@
 """Tests of what DFlash2 adds: convolutions, candidate selector, loss, files, start from DFlash."""
 import json
+import math
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from drafting import (
     HIDDEN,
     MINI,
     SIZES,
+    blocks_at,
     image,
     plain_forward,
     tiny_config,
@@ -21,10 +23,13 @@ from drafter import freeze
 from network import dflash, dflash2
 from network.block_loss import (
     GAMMA,
-    draw_blocks,
+    STEADY,
+    draw_anchors,
     features_and_choices,
     following_tokens,
     step_loss,
+    targets_of,
+    worth,
 )
 from network.data import Text
 from network.dflash import Drafter
@@ -104,7 +109,7 @@ def test_starts_as_the_dflash_drafter_bit_for_bit(dtype, target, batch, tmp_path
     dflash.save(dflash.grow(old), tmp_path / "dflash2")
     new = dflash.load(tmp_path / "dflash2")
     assert old.candidate_selector is None and new.candidate_selector is not None
-    blocks, _ = draw_blocks(batch, following_tokens(batch), 32, BLOCK)
+    blocks = blocks_at(batch, draw_anchors(batch, 32))
     anchors, head = batch.ids[blocks.anchors], target.head
     hidden = [hidden_of(d, target, batch, blocks, dtype) for d in (old, new)]
     assert torch.equal(*hidden)
@@ -122,7 +127,7 @@ def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_
     dflash.save(drafter, tmp_path)
     loaded = dflash.load(tmp_path)
     tensors = {n: t.float() for n, t in load_file(tmp_path / "model.safetensors").items()}
-    blocks, _ = draw_blocks(batch, following_tokens(batch), 16, BLOCK)
+    blocks = blocks_at(batch, draw_anchors(batch, 16))
     rows = hidden_of(loaded, target, batch, blocks)
     _, features = target.hidden(batch, loaded.taps, torch.float32)
     for i in (0, 7, 15):
@@ -210,11 +215,19 @@ def train(drafter: Drafter, target: Model, batch: Batch, steps: int) -> list[dic
     features, _ = features_and_choices(drafter, target, batch, torch.float32)
     truth = following_tokens(batch)  # a random target would never write this text
     for _ in range(steps):
-        loss, figures = step_loss(drafter, target, features, truth, batch, 32)
+        loss, _, figures = step_loss(drafter, target, features, truth, batch, draw_anchors(batch, 32))
         loss.backward()
         optimizer.step(1.0)
         curve.append({"loss": loss.item()} | {n: f.item() for n, f in figures.items()})
     return curve
+
+
+def plain_worth(chances: list[float], row: int) -> float:
+    """What one more certainty of `row` adds to the tokens a step, as a part of them."""
+    def expected(certain: float) -> float:
+        changed = chances[:row] + [certain] + chances[row + 1:]
+        return 1 + sum(math.prod(changed[:r + 1]) for r in range(len(changed)))
+    return (expected(1.0) - expected(0.0)) / expected(chances[row])
 
 
 def new_drafter() -> Drafter:
@@ -229,28 +242,33 @@ def test_loss_equals_a_plain_one_and_figures_a_walk(target, batch) -> None:
     train(drafter, target, batch, 3)  # to have some targets among the candidates
     w = drafter.state_dict()
     features, _ = features_and_choices(drafter, target, batch, torch.float32)
-    torch.manual_seed(6)
-    loss, figures = step_loss(drafter, target, features, following_tokens(batch), batch, 16)
-    torch.manual_seed(6)
-    blocks, targets = draw_blocks(batch, following_tokens(batch), 16, BLOCK)
+    anchors, truth = draw_anchors(batch, 16), following_tokens(batch)
+    loss, tokens, figures = step_loss(drafter, target, features, truth, batch, anchors)
+    targets, blocks = targets_of(batch, truth, anchors, BLOCK), blocks_at(batch, anchors)
     hidden = hidden_of(drafter, target, batch, blocks)
     unary_loss = selector_loss = 0.0
     rows = counted = 0
     for block in range(16):
-        previous = batch.ids[blocks.anchors[block]].item()
+        previous, unary_losses, chances = batch.ids[anchors[block]].item(), [], []
         for r, token in enumerate(targets[block].tolist()):
             if token < 0:
                 break
-            weight, logits = torch.tensor(-r / GAMMA).exp(), target.head @ hidden[block, r]
-            unary_loss += weight * F.cross_entropy(logits, torch.tensor(token))
-            rows += 1
-            unary = plain_candidates(hidden[block, r], target.head, 16)
+            logits = target.head @ hidden[block, r]
+            unary_losses.append(F.cross_entropy(logits, torch.tensor(token)).item())
+            unary, chance = plain_candidates(hidden[block, r], target.head, 16), 0.0
             if token in unary:
                 scores = plain_scores(w, unary, hidden[block, r], previous)
                 total = torch.tensor(list(scores.values())).logsumexp(0)
-                selector_loss += weight * (total - scores[token])
-                counted += 1
+                chance = (scores[token] - total).exp().item()
+            chances.append(chance)
             previous = token
+        for r, (unary, chance) in enumerate(zip(unary_losses, chances)):
+            weight = plain_worth(chances, r) + STEADY * math.exp(-r / GAMMA)
+            unary_loss += weight * unary
+            rows += 1
+            if chance > 0:
+                selector_loss -= weight * math.log(chance)
+                counted += 1
     walked = drafter.guess(hidden, target.head, batch.ids[blocks.anchors])
     right = (walked == targets).long().cumprod(1).sum()
     unary_loss, selector_loss = float(unary_loss / rows), float(selector_loss / counted)
@@ -259,6 +277,14 @@ def test_loss_equals_a_plain_one_and_figures_a_walk(target, batch) -> None:
     assert figures["selector_loss"].item() == pytest.approx(selector_loss, rel=1e-4)
     assert loss.item() == pytest.approx(unary_loss + selector_loss, rel=1e-4)
     assert figures["tokens_a_step"] == 1 + right / (targets[:, 0] >= 0).sum()
+    assert (tokens - 1).sum() == right
+
+
+def test_worth_is_the_derivative_of_the_log_of_the_expected_tokens() -> None:
+    chances = torch.rand(4, 7, dtype=torch.float64).requires_grad_()
+    expected = 1 + chances.cumprod(1).sum(1)
+    expected.log().sum().backward()
+    torch.testing.assert_close(worth(chances.detach()), chances.grad)
 
 
 @pytest.mark.parametrize("frozen", [[], ["conv"], ["selector"]])

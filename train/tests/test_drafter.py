@@ -5,12 +5,29 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from drafting import BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target, two_pages
+from drafting import (
+    BLOCK,
+    MINI,
+    SIZES,
+    blocks_at,
+    image,
+    plain_forward,
+    tiny_config,
+    tiny_target,
+    two_pages,
+)
 from safetensors.torch import load_file
 
 from drafter import Written
 from network import dflash
-from network.block_loss import draw_blocks, features_and_choices, following_tokens, step_loss
+from network.block_loss import (
+    draw_anchors,
+    features_and_choices,
+    following_tokens,
+    go_on,
+    step_loss,
+    targets_of,
+)
 from network.data import PageBuffer, Text
 from network.dflash import TILE, Blocks, Drafter
 from network.model import Batch, Model
@@ -52,12 +69,12 @@ def test_taps_of_published_drafters() -> None:
 
 def test_blocks_start_in_responses_and_aim_at_what_follows(batch) -> None:
     packed, responses = batch
-    blocks, targets = draw_blocks(packed, following_tokens(packed), 40, BLOCK)
+    anchors = draw_anchors(packed, 40)
+    targets = targets_of(packed, following_tokens(packed), anchors, BLOCK)
+    assert anchors.tolist() == sorted(set(anchors.tolist()))
     found = {}
-    columns = (blocks.anchors.tolist(), blocks.firsts.tolist(), targets.tolist())
-    for anchor, first, row in zip(*columns):
+    for anchor, row in zip(anchors.tolist(), targets.tolist()):
         if row[0] >= 0:
-            assert first == max(s for s in packed.starts.tolist() if s <= anchor)
             found[packed.ids[anchor].item()] = row
     expected = {}
     for response in responses:
@@ -73,9 +90,10 @@ def test_blocks_aim_at_what_the_target_writes_as_long_as_the_text_agrees(batch) 
     said = {response[10]: 7, response[20]: 8}  # instead of these the target would write others
     for token, other in said.items():
         choices[choices == token] = other
-    blocks, targets = draw_blocks(packed, choices, 40, BLOCK)
+    anchors = draw_anchors(packed, 40)
+    targets = targets_of(packed, choices, anchors, BLOCK)
     seen = 0
-    for anchor, row in zip(packed.ids[blocks.anchors].tolist(), targets.tolist()):
+    for anchor, row in zip(packed.ids[anchors].tolist(), targets.tolist()):
         if anchor not in response[:-1] or row[0] < 0:
             continue
         after = response[response.index(anchor) + 1:][:BLOCK - 1]
@@ -84,6 +102,19 @@ def test_blocks_aim_at_what_the_target_writes_as_long_as_the_text_agrees(batch) 
         assert row == expected + [-1] * (BLOCK - 1 - end)
         seen += end < len(after)
     assert seen > 10
+
+
+def test_blocks_go_on_where_a_decoder_does_until_the_text_ends(batch) -> None:
+    packed, (response, other) = batch
+    place = {token: row for row, token in enumerate(packed.ids.tolist())}
+    anchors = torch.tensor(sorted(place[token] for token in (*response[:20:4], other[1], other[4])))
+    tokens = torch.tensor([1, 7, 3, 16, 13, 1, 1])
+    moved = go_on(packed, anchors, tokens)
+    assert moved.tolist() == sorted(moved.tolist())
+    stays = {a + t for a, t in zip(anchors.tolist(), tokens.tolist())} - {place[other[4]] + 1}
+    assert stays <= set(moved.tolist())  # the stop token is no anchor
+    usable = {place[token] for token in response[:-1] + other[:-1]}
+    assert set(moved.tolist()) <= usable and len(moved) == len(anchors)
 
 
 def test_the_target_chooses_for_each_row_of_a_response(target, drafter, batch) -> None:
@@ -101,7 +132,7 @@ def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_
     loaded = dflash.load(tmp_path)
     tensors = {n: t.float() for n, t in load_file(tmp_path / "model.safetensors").items()}
     _, features = target.hidden(packed, loaded.taps, torch.float32)
-    blocks, _ = draw_blocks(packed, following_tokens(packed), 16, BLOCK)
+    blocks = blocks_at(packed, draw_anchors(packed, 16))
     with torch.no_grad():
         rows = loaded(features, packed.offsets, packed.ids, target.head, blocks)
         for i in (0, 7, 15):
@@ -167,7 +198,7 @@ def test_learns(target, batch) -> None:
     features, _ = features_and_choices(drafter, target, packed, torch.float32)
     truth = following_tokens(packed)  # a random target would never write this text
     for _ in range(25):
-        loss, figures = step_loss(drafter, target, features, truth, packed, 32)
+        loss, _, figures = step_loss(drafter, target, features, truth, packed, draw_anchors(packed, 32))
         loss.backward()
         optimizer.step(1.0)
         curve.append((loss.item(), figures["tokens_a_step"].item()))
