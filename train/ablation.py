@@ -1,13 +1,13 @@
-"""What each part of a drafter is worth: small drafters that differ in one thing, trained side by side.
+"""What each part of a drafter is worth: drafters that lose something and learn to do without it.
 
-    python train/ablation.py --target models/quire-mini --to out/ablation --minutes 4
-    python train/ablation.py --target models/quire-mini --to out/ablation --quire build/cuda/quire --pages DIR
+    python train/ablation.py --target models/quire-mini --drafter models/quire-mini-dflash2 --to DIR --minutes 4
+    python train/ablation.py --target models/quire-mini --to DIR --quire build/cuda/quire --pages DIR
 
-The first trains each variant from nothing with drafter.py, on the same pages and for the same time; those
-that share a GPU share it evenly. The second lets `quire` measure those in --to on pages (acceptance.py draws
-some): acceptance length with what 95 % of as many pages give, tokens a second of the steps, how much faster
-than plain decoding, and the microseconds that drafting adds to a step of one sequence. It writes results.json,
-table.md and ablation.png there.
+The first trains each variant of a DFlash2 drafter with drafter.py, on the same pages and for the same time,
+the whole one, too; those that share a GPU share it evenly. The second lets `quire` measure those in --to on
+pages (acceptance.py draws some): acceptance length with what 95 % of as many pages give, tokens a second of
+the steps, how much faster than plain decoding, and the microseconds that drafting adds to a step of one
+sequence. It writes results.json, table.md and ablation.png there.
 """
 import argparse
 import json
@@ -18,17 +18,16 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-SHAPE = ["--width", "384", "--taps", "1", "5", "9", "10", "--lr", "0.7"]
-DFLASH2 = ["--dflash2"]
-VARIANTS = {  # name: what it is in the table, arguments of drafter.py beside SHAPE
-    "dflash": ("DFlash", []),
-    "conv": ("DFlash + convolution", [*DFLASH2, "--freeze", "selector"]),
-    "selector": ("DFlash + selector", [*DFLASH2, "--freeze", "conv"]),
-    "dflash2": ("DFlash2: both", DFLASH2),
-    "dflash-8": ("DFlash, blocks of 8", ["--block-size", "8"]),
-    "dflash2-8": ("DFlash2, blocks of 8", [*DFLASH2, "--block-size", "8"]),
-    "dflash2-2": ("DFlash2, 2 layers", [*DFLASH2, "--layers", "2"]),
-    "dflash2-3": ("DFlash2, 3 layers", [*DFLASH2, "--layers", "3"]),
+DFLASH = ["--without", "conv", "--without", "selector"]
+VARIANTS = {  # name: what it is in the table, arguments of drafter.py
+    "dflash": ("DFlash", DFLASH),
+    "conv": ("DFlash + convolution", ["--without", "selector"]),
+    "selector": ("DFlash + selector", ["--without", "conv"]),
+    "dflash2": ("DFlash2: both", []),
+    "dflash-8": ("DFlash, blocks of 8", [*DFLASH, "--block-size", "8"]),
+    "dflash2-8": ("DFlash2, blocks of 8", ["--block-size", "8"]),
+    "dflash2-2": ("DFlash2, first 2 layers", ["--layers", "2"]),
+    "dflash2-3": ("DFlash2, first 3 layers", ["--layers", "3"]),
 }
 CONTEXT = 1024  # tokens that a sequence holds when its steps are timed
 
@@ -40,8 +39,9 @@ def train(args: argparse.Namespace) -> None:
 
     def run(number: int, name: str) -> None:
         command = [sys.executable, str(Path(__file__).parent / "drafter.py"), "--target", str(args.target),
-                   "--to", str(args.to / name), "--minutes", str(args.minutes), "--workers", str(workers),
-                   "--tokens", str(args.tokens), *SHAPE, *VARIANTS[name][1]]
+                   "--from", str(args.drafter), "--to", str(args.to / name), "--minutes", str(args.minutes),
+                   "--workers", str(workers), "--tokens", str(args.tokens), "--lr", str(args.lr),
+                   *VARIANTS[name][1]]
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": str(number % args.gpus)}
         start = time.time()
         with open(args.to / f"{name}.log", "w") as log:
@@ -121,9 +121,11 @@ def arguments() -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--target", type=Path, required=True, help="the model to draft for")
+    add("--drafter", type=Path, help="the DFlash2 drafter that variants are made of")
     add("--to", type=Path, required=True, help="a folder for all of it")
     add("--variants", nargs="+", choices=tuple(VARIANTS), default=list(VARIANTS), help="(default: all)")
     add("--minutes", type=float, default=0, help="train so long after the first step")
+    add("--lr", type=float, default=0.3, help="times the usual learning rates (%(default)s)")
     add("--gpus", type=int, default=1, help="that the runs are dealt out to (%(default)s)")
     add("--tokens", type=int, default=32768, help="of a batch (%(default)s)")
     add("--quire", help="measure with this program")
@@ -133,6 +135,8 @@ def arguments() -> argparse.Namespace:
     args = parser.parse_args()
     if args.minutes == 0 and not args.quire:
         parser.error("nothing to do: give --minutes M to train, --quire PROGRAM and --pages DIR to measure")
+    if args.minutes and not args.drafter:
+        parser.error("--minutes: nothing to start from; give --drafter DIR")
     if args.quire and not args.pages:
         parser.error("--quire: nothing to read; give --pages DIR")
     return args

@@ -32,7 +32,7 @@ import torch.distributed as dist
 from network import checkpoint, dflash
 from network.block_loss import features_and_choices
 from network.data import Packer, Sizes, Text, enlarge, least_pixels
-from network.dflash import Drafter
+from network.dflash import PARTS, Drafter
 from network.model import Model
 from network.optim import schedule
 from network.run import Run, join_processes
@@ -43,7 +43,6 @@ from target import HELD_OUT_SEED, Draw
 
 SHARES = 0.1, 0.6, 0.3  # of small, medium and large pages, see target.py
 MEASURED_PIXELS = (350_000, 1_048_576)
-PARTS = {"conv": "_conv.", "selector": "candidate_selector."}  # of DFlash2, and in their names
 
 
 class Written:
@@ -94,11 +93,11 @@ def arguments() -> argparse.Namespace:
     add("--first", type=int, default=500_000_000, help="number of the first page")
     add("--dflash2", action="store_true",
         help="give a new drafter, or the DFlash drafter of --from, the parts of DFlash2")
-    add("--freeze", choices=tuple(PARTS), action="append", default=[],
-        help="leave a part of DFlash2 as it is (a new one does nothing), to see the other alone")
-    add("--layers", type=int, default=5, help="of a new drafter (default: %(default)s)")
-    add("--block-size", type=int, default=16, help="the anchor and its drafts (%(default)s)")
-    add("--width", type=int, help="of its MLP (default: that of the target)")
+    add("--without", choices=tuple(PARTS), action="append", default=[],
+        help="let a part of DFlash2 do nothing, to see what it is worth; without both it is DFlash")
+    add("--layers", type=int, help="of a new drafter (5), or the first ones of --from")
+    add("--block-size", type=int, help="the anchor and its drafts (16, or that of --from)")
+    add("--width", type=int, help="of a new drafter's MLP (default: that of the target)")
     add("--taps", type=int, nargs="+", help="layers whose outputs are its features")
     add("--theta", type=float, default=1e6, help="of its rotary embedding (%(default)s)")
     add("--blocks", type=int, default=1024, help="of an update, a multiple of 8 (%(default)s)")
@@ -116,31 +115,28 @@ def arguments() -> argparse.Namespace:
 
 
 def open_drafter(args: argparse.Namespace) -> Drafter:
-    source = args.source if args.minutes else args.to
-    if source:
-        drafter = dflash.load(source)
+    if not args.minutes:
+        return dflash.load(args.to)
+    if args.source:
+        drafter = dflash.load(args.source)
     else:
         target = checkpoint.config_of(args.target)
         mask = Text(args.target).tokenizer.token_to_id("<|mask|>")
         if mask is None:
             raise SystemExit(f"{args.target}/tokenizer.json: has no token <|mask|>; a drafter "
                              "needs a token that no text contains")
-        drafter = Drafter(dflash.make_config(target, mask, args.layers, args.block_size, args.width,
-                                            args.taps, args.theta))
+        drafter = Drafter(dflash.make_config(target, mask, args.layers or 5, args.block_size or 16,
+                                            args.width, args.taps, args.theta))
         drafter.initialise()
-    if args.minutes and args.dflash2 and drafter.candidate_selector is None:
-        drafter = dflash.grow(drafter)
+    drafter = dflash.altered(drafter, args.layers, args.block_size, args.dflash2, args.without)
+    freeze(drafter, args.without)
     return drafter
 
 
 def freeze(drafter: Drafter, parts: list[str]) -> None:
-    if parts and drafter.candidate_selector is None:
-        raise SystemExit(f"--freeze {parts[0]}: this is a DFlash drafter; expected DFlash2, which "
-                         "--dflash2 makes of it")
-    for part in parts:
-        for name, p in drafter.named_parameters():
-            if PARTS[part] in name:
-                p.requires_grad_(False)
+    for name, p in drafter.named_parameters():
+        if any(PARTS[part] in name for part in parts):
+            p.requires_grad_(False)
 
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
@@ -207,7 +203,6 @@ def main() -> None:
     torch.manual_seed(0)
     target = checkpoint.load(args.target).to(device).requires_grad_(False)
     drafter = open_drafter(args).to(device)
-    freeze(drafter, args.freeze)
     if loader is not None:
         if rank == 0:
             count = sum(p.numel() for p in drafter.parameters() if p.requires_grad)

@@ -11,6 +11,7 @@ Shapes: N tokens of the target's batch, A blocks, B rows a block, Q = A * B, T t
 E head size.
 """
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -289,12 +290,36 @@ class Drafter(nn.Module):
         return self.candidate_selector.walk(hidden, head, anchors).tokens
 
 
-def grow(drafter: Drafter) -> Drafter:
-    """A DFlash2 drafter that drafts as this DFlash drafter does, until it is trained."""
-    grown = Drafter(dflash2.make_config(drafter.config))
-    grown.initialise()
-    grown.load_state_dict(drafter.state_dict(), strict=False)
-    return grown
+PARTS = {"conv": "_conv.", "selector": "candidate_selector."}  # of DFlash2, and in their names
+
+
+def altered(drafter: Drafter, layers: int | None = None, block: int | None = None,
+            second: bool = False, without: Sequence[str] = ()) -> Drafter:
+    """This drafter with its first `layers` only, with blocks of another size, with the parts of DFlash2
+    (`second`), without those named of PARTS; without both it is a DFlash drafter. A part that is new
+    or left out does nothing: until it is trained, the drafter drafts as it does without."""
+    config = dict(drafter.config)
+    if layers is not None:
+        if layers > config["num_hidden_layers"]:
+            raise SystemExit(f"--layers {layers}: the drafter has {config['num_hidden_layers']}; expected "
+                             "at most as many")
+        config |= dict(num_hidden_layers=layers, layer_types=["full_attention"] * layers)
+    second = second or is_dflash2(config)
+    if without and not second:
+        raise SystemExit(f"--without {without[0]}: this is a DFlash drafter; expected DFlash2, which "
+                         "--dflash2 makes of it")
+    second = second and set(without) != set(PARTS)
+    if second != is_dflash2(config):
+        config = dflash2.make_config(config) if second else dflash2.without_dflash2(config)
+    if block is not None:
+        inner = {"dflash_config": {**config["dflash_config"], "block_size": block}}
+        config |= inner if is_dflash2(config) else {"block_size": block}
+    made = Drafter(config)
+    made.initialise()
+    names = made.state_dict().keys()
+    made.load_state_dict({name: t for name, t in drafter.state_dict().items() if name in names
+                          and not any(PARTS[part] in name for part in without)}, strict=False)
+    return made
 
 
 def save(drafter: Drafter, folder: Path) -> None:

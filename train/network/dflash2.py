@@ -39,6 +39,14 @@ def make_config(dflash: dict) -> dict:
     return config
 
 
+def without_dflash2(config: dict) -> dict:
+    """The config of the DFlash drafter that is left without these parts."""
+    d = config["dflash_config"]
+    parts = ("block_size", "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
+    return {**config, "architectures": ["DFlashDraftModel"], "block_size": d["block_size"],
+            "dflash_config": {name: value for name, value in d.items() if name not in parts}}
+
+
 class GroupedConv(nn.Module):
     """The convolutions before (side 0) and after (side 1) attention or MLP. Tap t of a kernel is
     for the row t places before."""

@@ -2,20 +2,32 @@
 import sys
 
 import pytest
+from drafting import tiny_config
 
 import ablation
 import drafter
+from network import dflash, dflash2
+from network.dflash import Drafter
 
 
 @pytest.mark.parametrize("name", ablation.VARIANTS)
-def test_variants_are_runs_of_the_drafter(name, monkeypatch) -> None:
-    given = ["--target", "t", "--to", "d", "--minutes", "1", *ablation.SHAPE, *ablation.VARIANTS[name][1]]
-    monkeypatch.setattr(sys, "argv", ["drafter.py", *given])
-    args = drafter.arguments()
-    assert args.width == 384 and args.taps == [1, 5, 9, 10]
-    assert args.dflash2 == (not name.startswith("dflash") or name.startswith("dflash2"))
-    assert args.block_size == (8 if name.endswith("-8") else 16)
-    assert args.layers == {"2": 2, "3": 3}.get(name.split("-")[-1], 5)
+def test_variants_differ_in_what_they_are_named_after(name, monkeypatch, tmp_path) -> None:
+    whole = Drafter(dflash2.make_config(dflash.make_config(tiny_config(), mask_token=4095, layers=5)))
+    whole.initialise()
+    dflash.save(whole, tmp_path / "whole")
+    monkeypatch.setattr(sys, "argv", [
+        "drafter.py", "--target", "t", "--from", str(tmp_path / "whole"), "--to", str(tmp_path / name),
+        "--minutes", "1", *ablation.VARIANTS[name][1]])
+    made = drafter.open_drafter(drafter.arguments())
+    assert made.config["num_hidden_layers"] == len(made.layers) == {"-2": 2, "-3": 3}.get(name[-2:], 5)
+    assert made.block == dflash.block_size(made.config) == (8 if name.endswith("-8") else 16)
+    assert dflash.is_dflash2(made.config) == (name.split("-")[0] != "dflash")
+    trained = {part for part, mark in dflash.PARTS.items() if any(
+        mark in n and p.requires_grad for n, p in made.named_parameters())}
+    assert trained == {"dflash": set(), "conv": {"conv"}, "selector": {"selector"}}.get(
+        name.split("-")[0], {"conv", "selector"})
+    dflash.save(made, tmp_path / name)
+    assert dflash.load(tmp_path / name).config == made.config
 
 
 def test_table_and_plot(tmp_path) -> None:

@@ -106,7 +106,7 @@ def test_rank_follows_the_width() -> None:
 def test_starts_as_the_dflash_drafter_bit_for_bit(dtype, target, batch, tmp_path) -> None:
     dflash.save(random_drafter(DFLASH), tmp_path / "dflash")
     old = dflash.load(tmp_path / "dflash")
-    dflash.save(dflash.grow(old), tmp_path / "dflash2")
+    dflash.save(dflash.altered(old, second=True), tmp_path / "dflash2")
     new = dflash.load(tmp_path / "dflash2")
     assert old.candidate_selector is None and new.candidate_selector is not None
     blocks = blocks_at(batch, draw_anchors(batch, 32))
