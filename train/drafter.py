@@ -20,7 +20,6 @@ import json
 import os
 import random
 import time
-from collections import deque
 from dataclasses import asdict
 from pathlib import Path
 
@@ -29,15 +28,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from network import checkpoint, dflash
+from network import checkpoint, dflash, updates
 from network.block_loss import features_and_choices
 from network.data import Packer, Sizes, Text, enlarge, least_pixels
 from network.dflash import PARTS, Drafter
 from network.model import Model
-from network.optim import schedule
 from network.run import Run, join_processes
 from network.speculate import measure
-from network.updates import Lesson, Updates
+from network.updates import Updates
 from pages import Pages
 from target import HELD_OUT_SEED, Draw
 
@@ -100,9 +98,7 @@ def arguments() -> argparse.Namespace:
     add("--width", type=int, help="of a new drafter's MLP (default: that of the target)")
     add("--taps", type=int, nargs="+", help="layers whose outputs are its features")
     add("--theta", type=float, default=1e6, help="of its rotary embedding (%(default)s)")
-    add("--blocks", type=int, default=1024, help="of an update, a multiple of 8 (%(default)s)")
-    add("--updates", type=int, default=6,
-        help="with the features of one batch, one each step (%(default)s)")
+    updates.add_arguments(parser)
     add("--decay-from", type=float, default=0.1, help="of the run: rates fall from there")
     add("--tokens", type=int, default=Sizes.tokens, help="of a batch and GPU (%(default)s)")
     add("--lr", type=float, default=1.0, help="times the usual learning rates")
@@ -141,24 +137,17 @@ def freeze(drafter: Drafter, parts: list[str]) -> None:
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
           rank: int, world: int) -> None:
-    updates = Updates(drafter, target, args.blocks)
+    learner = Updates(drafter, target, args, args.lr)
     torch.manual_seed(rank)
     run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
-    recent = deque(maxlen=args.updates)
     batch = next(loader)
     while run.done < 1:
         batch = batch.to(device)
-        # The target costs more than an update of the drafter. A batch is a dozen pages: learnt from in
-        # a row, it would be learnt by heart.
-        recent.append(Lesson(*features_and_choices(drafter, target, batch), batch))
-        for lesson in recent:
-            updates.begin(lesson)
-            updates.update(args.lr * schedule(updates.count, run.done, warm_up=200,
-                                              decay_from=args.decay_from))
+        learner.learn(*features_and_choices(drafter, target, batch), batch, run.done)
         batch = run.next(loader)
         if run.end_step():
-            run.log({"loss": round(updates.loss.item(), 4),
-                     **{name: round(figure.item(), 4) for name, figure in updates.figures.items()},
+            run.log({"loss": round(learner.loss.item(), 4),
+                     **{name: round(figure.item(), 4) for name, figure in learner.figures.items()},
                      "blocks_per_second": round(run.rate(args.blocks * args.updates))})
     if rank == 0:
         run.save()

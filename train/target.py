@@ -161,7 +161,7 @@ def main() -> None:
         batch = batch.to(device)
         loss, choices, features = model.loss(batch, drafter.taps if drafter else ())
         count = (batch.labels >= 0).sum()
-        gradients = drafter.learn(features, choices, batch, run.step, run.done) if drafter else []
+        gradients = drafter.learn(features, choices, batch, run.done) if drafter else []
         torch.autograd.backward([loss / count, *features], [None, *gradients])
         pages += batch.pages
         following = run.next(loader)  # while the GPU works

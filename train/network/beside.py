@@ -10,39 +10,33 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from network import dflash
+from network import dflash, updates
 from network.block_loss import choices_of_rows
 from network.dflash import Drafter
 from network.model import Batch, Model
-from network.optim import schedule
-from network.updates import Lesson, Updates
+from network.updates import Updates
 
 
 class Beside:
-    """ahead: the part of the drafter's gradient that reaches the model; blocks: of each of `updates`
-    updates with the features of one batch; lr: times the usual learning rates."""
+    """ahead: the part of the drafter's gradient that reaches the model."""
 
-    def __init__(self, drafter: Drafter, model: Model, ahead: float, blocks: int, updates: int,
-                 lr: float, decay_from: float):
-        self.drafter, self.updates = drafter, Updates(drafter, model, blocks, ahead > 0)
-        self.ahead, self.count, self.lr, self.decay_from = ahead, updates, lr, decay_from
+    def __init__(self, drafter: Drafter, model: Model, args: argparse.Namespace):
+        self.drafter, self.ahead = drafter, args.ahead
+        self.updates = Updates(drafter, model, args, args.drafter_lr, args.ahead > 0)
 
     @property
     def taps(self) -> tuple[int, ...]:
         return self.drafter.taps
 
-    def learn(self, features: list[Tensor], choices: Tensor, batch: Batch, step: int, done: float
+    def learn(self, features: list[Tensor], choices: Tensor, batch: Batch, done: float
               ) -> list[Tensor | None]:
         """Updates the drafter. features, T of [N, D], and choices [R], the likeliest token of each
-        label's row: what the model says of this batch. step, done: of the run, see `schedule`.
+        label's row: what the model says of this batch. done: the part of the run that has passed.
         -> what is to be added to the gradients of the features"""
-        self.updates.begin(Lesson(features, choices_of_rows(batch, choices), batch))
-        for update in range(self.count):
-            self.updates.update(self.lr * schedule(step * self.count + update, done, warm_up=200,
-                                                   decay_from=self.decay_from))
+        self.updates.learn(features, choices_of_rows(batch, choices), batch, done)
         if self.ahead == 0:
             return [torch.zeros_like(f) for f in features]
-        return [f.grad * (self.ahead / self.count) for f in self.updates.copy.features]
+        return [f.grad * self.ahead for f in self.updates.copy.features]
 
     def figures(self) -> dict[str, Tensor]:
         """Of the last update."""
@@ -59,8 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--ahead", type=float, default=0.1,
         help="the part of the drafter's gradient that reaches the model (%(default)s)")
     add("--drafter-lr", type=float, default=0.4, help="as --lr, for the drafter (%(default)s)")
-    add("--blocks", type=int, default=1024, help="of its updates, a multiple of 8 (%(default)s)")
-    add("--updates", type=int, default=4, help="with the features of one batch (%(default)s)")
+    updates.add_arguments(parser)
 
 
 def open_beside(args: argparse.Namespace, model: Model, device: str) -> Beside | None:
@@ -73,5 +66,4 @@ def open_beside(args: argparse.Namespace, model: Model, device: str) -> Beside |
     if width != text["hidden_size"] or max(drafter.taps) >= layers:
         raise SystemExit(f"{args.drafter}: drafts for a model of hidden size {width} with features of "
                          f"layers {drafter.taps}; this model has {text['hidden_size']} and {layers} layers")
-    return Beside(drafter.to(device), model, args.ahead, args.blocks, args.updates, args.drafter_lr,
-                  args.decay_from)
+    return Beside(drafter.to(device), model, args)
