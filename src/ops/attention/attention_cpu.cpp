@@ -74,7 +74,9 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
     for (std::int64_t page = 0; page * v.size < longest; ++page) {
       const std::int64_t end = std::min(longest, (page + 1) * v.size);
       const V* p = v.page(page) + e;
-      for (std::int64_t j = page * v.size; j < end; ++j, p += v.stride) {
+      const V* next = end < longest ? v.page(page + 1) + e : p;
+      for (std::int64_t j = page * v.size; j < end; ++j, p += v.stride, next += v.stride) {
+        prefetch(next, kN * kLanes);
         Vf value[kN];
         for (int c = 0; c < kN; ++c) {
           value[c] = kN == 1 ? load_lanes(p + c * kLanes, lanes) : load(p + c * kLanes);
@@ -90,7 +92,10 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
       for (int c = 0; c < kN; ++c) emit(r, e + c * kLanes, acc[r][c], kN == 1 ? lanes : kLanes);
     }
   };
+  constexpr int kWide = R == 1 ? 4 * kVectors : 2 * R <= kTileRows ? 2 * kVectors : kVectors;
   std::int64_t e = 0;
+  for (; e + kWide * kLanes <= E; e += kWide * kLanes)
+    columns(std::integral_constant<int, kWide>{}, e, kLanes);
   for (; e + kTileWidth <= E; e += kTileWidth) columns(std::integral_constant<int, kVectors>{}, e, kLanes);
   for (; e < E; e += kLanes) {
     columns(std::integral_constant<int, 1>{}, e, static_cast<int>(std::min<std::int64_t>(kLanes, E - e)));
@@ -136,7 +141,9 @@ void attend(const Attention& a, std::int32_t r, std::int64_t i0, std::int64_t ro
   for (std::int64_t i = 0; i < rows; ++i) widen_row(row<const A>(a.q, first + i) + h * E, E, q + i * E);
   for (std::int64_t page = 0; page * P < keys; ++page) {
     float* const to = scores + page * P;
-    dot_block(q, E, rows, k.page(page), k.stride, std::min(P, keys - page * P), E,
+    const std::int64_t later = keys - (page + 1) * P;
+    const Next<A> next = {later > 0 ? k.page(page + 1) : nullptr, later};
+    dot_block(q, E, rows, k.page(page), k.stride, std::min(P, keys - page * P), E, next,
               [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
                 store4(to + i * stride + j, _mm_mul_ps(sums, _mm_set1_ps(scale)), n);
               });

@@ -231,6 +231,27 @@ inline __m128 sums4(Vf a, Vf b, Vf c, Vf d) {
   const __m256 abcd = _mm256_hadd_ps(ab, cd);
   return _mm_add_ps(_mm256_castps256_ps128(abcd), _mm256_extractf128_ps(abcd, 1));
 }
+
+// sums4 of a and of b, with the same bits: the trees of both grow side by side in whole registers.
+struct Sums {
+  __m128 a, b;
+};
+inline Sums sums4(const Vf (&a)[4], const Vf (&b)[4]) {
+#if defined(__AVX512BF16__)
+  const auto halves2 = [](Vf x, Vf y) {  // halves(x), halves(y)
+    return _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+  };
+  const auto hadd = [](Vf x, Vf y) {
+    return _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x88), _mm512_shuffle_ps(x, y, 0xdd));
+  };
+  const Vf ab =
+      hadd(hadd(halves2(a[0], b[0]), halves2(a[1], b[1])), hadd(halves2(a[2], b[2]), halves2(a[3], b[3])));
+  const Vf both = _mm512_add_ps(ab, _mm512_shuffle_f32x4(ab, ab, 0xb1));
+  return {_mm512_castps512_ps128(both), _mm512_extractf32x4_ps(both, 2)};
+#else
+  return {sums4(a[0], a[1], a[2], a[3]), sums4(b[0], b[1], b[2], b[3])};
+#endif
+}
 inline float sum(Vf x) {
   return _mm_cvtss_f32(sums4(x, x, x, x));
 }
@@ -261,8 +282,11 @@ inline void store4(float* p, __m128 x, int n) {
 }
 inline void store4(bf16* p, __m128 x, int n) {
   const std::int64_t four = narrow4(x);
-  std::memcpy(static_cast<void*>(p), &four,
-              n == 4 ? 4 * sizeof(bf16) : static_cast<std::size_t>(n) * sizeof(bf16));
+  if (n == 4) {
+    std::memcpy(static_cast<void*>(p), &four, 4 * sizeof(bf16));
+  } else {
+    std::memcpy(static_cast<void*>(p), &four, static_cast<std::size_t>(n) * sizeof(bf16));
+  }
 }
 
 // The round of the contracts in ops.h: to T.

@@ -54,7 +54,7 @@ void load_chunk(const GdnPrefill& a, std::int64_t h, std::int64_t t0, std::int64
     c.decay[i] = std::exp(b);
   }
   const auto gram = [&](const float* left, float* out) {
-    dot_block(left, Ek, C, c.k, Ek, C, Ek, [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
+    dot_block(left, Ek, C, c.k, Ek, C, Ek, {}, [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
       store4(out + i * kChunk + j, sums, n);
     });
   };

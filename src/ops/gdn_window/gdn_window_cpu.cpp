@@ -185,7 +185,7 @@ class Head {
     multiply_state(2 * n, x, C);
     const auto dots = [&](const float* left, float* out) {
       dot_block(
-          left, Ek_, n, k(block), Ek_, end - block, Ek_,
+          left, Ek_, n, k(block), Ek_, end - block, Ek_, {},
           [&](std::int64_t i, std::int64_t j, __m128 sums, int m) { store4(out + i * L + j, sums, m); });
     };
     dots(x(0), w_.kk);

@@ -40,7 +40,8 @@ struct Part {
   std::int64_t first_task = 0;
 };
 
-constexpr std::int64_t kBlockRows = 192;  // of x, of a task
+constexpr std::int64_t kBlockRows = 192;     // of x, of a task
+constexpr std::int64_t kAheadBytes = 12288;  // weights are fetched so long before their turn
 
 // Blocks of about 64 KB of weights; a decode step gets at least one block for each thread, of 4 outputs or
 // more.
@@ -61,7 +62,9 @@ void multiply_block(const Widened& x, const Part& p, std::int64_t row0, std::int
   const Weight& w = *p.w;
   const W* weights = static_cast<const W*>(w.data) + out0 * w.in;
   const std::int64_t outs = std::min(p.outs, w.out - out0);
-  dot_block(x.data + row0 * x.stride, x.stride, rows, weights, w.in, outs, w.in,
+  const std::int64_t ahead = kAheadBytes / (w.in * size_of(w.format)) + 4;
+  const Next<W> next = {weights + ahead * w.in, w.out - out0 - ahead};
+  dot_block(x.data + row0 * x.stride, x.stride, rows, weights, w.in, outs, w.in, next,
             [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
               const __m128 b = p.bias ? load4(p.bias + out0 + j, n) : _mm_setzero_ps();
               store4(row<Y>(p.y, row0 + i) + out0 + j, _mm_add_ps(sums, b), n);
