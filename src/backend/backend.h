@@ -15,6 +15,7 @@ struct Backend {
   const char* name;  // "cpu", "cuda"
   const Ops* ops;
   bool host_memory;  // operations reach the host's memory: nothing needs a copy
+  int row_tile = 1;  // rows that a product of few rows works on at a time: so many cost least a row
 
   // Makes a stream ready to run operations, and takes back what that took.
   void (*open)(Stream&);

@@ -1,6 +1,5 @@
 // quire bench --policy: what the window policy gives.
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cstdio>
 #include <map>
@@ -60,15 +59,13 @@ PolicySpeed policy_speed(Bench& bench, int batch, std::int64_t context, int step
   constexpr int kWarmUp = 3;  // steps of each kind: loaded, recorded, run
   bench.accept = accept;
   const auto d = bench.decoder(bench.backend, batch, context, 6 * kWarmUp + steps);
-  for (int window = 0; window <= bench.window; ++window)
-    if (window == 0 || window == bench.window || std::has_single_bit(static_cast<unsigned>(window)))
-      run_steps(
-          *d, batch, kWarmUp,
-          [&] {
-            return Chosen{std::max(window, 1), window > 0};
-          },
-          [](const Chosen&, const Decoder::Result&) {});
-  WindowPolicy policy(bench.window);
+  WindowPolicy policy(bench.window, kOfDrafter, bench.backend.row_tile);
+  const auto warm_up = [&](Chosen chosen) {
+    run_steps(
+        *d, batch, kWarmUp, [&] { return chosen; }, [](const Chosen&, const Decoder::Result&) {});
+  };
+  warm_up({1, false});
+  for (const int window : policy.windows()) warm_up({window, true});
   std::vector<Acceptance> sequences(static_cast<std::size_t>(batch));
   const auto choose = [&] {
     std::vector<const Acceptance*> drafted;

@@ -75,7 +75,7 @@ Scheduler::Scheduler(const ModelConfig& config, VisionModel& vision, Decoder& de
       stream_(stream),
       limits_(limits),
       prefixes_(static_cast<std::size_t>(limits.prefixes)),
-      policy_(limits.window, decoder.has_drafter() ? kOfDrafter : kOfLookup) {
+      policy_(limits.window, decoder.has_drafter() ? kOfDrafter : kOfLookup, backend.row_tile) {
   for (int slot = limits.slots; slot-- > 0;) free_slots_.push_back(slot);
   thread_ = std::jthread([this](std::stop_token stop) { run(stop); });
 }

@@ -49,8 +49,9 @@ Acceptance::Tokens Acceptance::tokens(int rows, const Right* prior) const {
   return tokens;
 }
 
-WindowPolicy::WindowPolicy(int most, const FirstGuess& guess) : guess_(guess), all_(guess.right) {
-  for (int window = 1; window < most; window *= 2) windows_.push_back(window);
+WindowPolicy::WindowPolicy(int most, const FirstGuess& guess, int tile) : guess_(guess), all_(guess.right) {
+  for (int window = 1; window < most; window = window == 2 ? std::max(4, tile) : 2 * window)
+    windows_.push_back(window);
   windows_.push_back(most);
 }
 

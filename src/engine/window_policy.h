@@ -49,8 +49,10 @@ class Acceptance {
 
 class WindowPolicy {
  public:
-  // Windows of 1, 2, 4, ... rows and of `most`.
-  explicit WindowPolicy(int most, const FirstGuess& guess = kOfDrafter);
+  // Windows of 1, 2, 4, 8, ... rows and of `most`; of 1, 2, 6, 12, ... where rows are worked on in tiles
+  // of 6.
+  explicit WindowPolicy(int most, const FirstGuess& guess = kOfDrafter, int tile = 1);
+  std::span<const int> windows() const { return windows_; }
 
   // The window for a step of these sequences, and of `others` that have no drafts: a token each, whatever the
   // window. `bucket`: their number in all as the decoder rounds it.

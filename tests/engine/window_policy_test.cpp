@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "sanitized.h"
@@ -72,6 +73,13 @@ double policy_rate(const Machine& machine, int batch, double right) {
           policy.gave(window, rows, sequences[static_cast<std::size_t>(sequence)]);
         }
       });
+}
+
+TEST(WindowPolicy, WindowsAreOfWholeTiles) {
+  EXPECT_THAT(WindowPolicy(16).windows(), testing::ElementsAre(1, 2, 4, 8, 16));
+  EXPECT_THAT(WindowPolicy(16, kOfDrafter, 6).windows(), testing::ElementsAre(1, 2, 6, 12, 16));
+  EXPECT_THAT(WindowPolicy(2, kOfDrafter, 6).windows(), testing::ElementsAre(1, 2));
+  EXPECT_THAT(WindowPolicy(1).windows(), testing::ElementsAre(1));
 }
 
 TEST(WindowPolicy, NeverLosesAndFindsTheGain) {
