@@ -5,8 +5,9 @@
     torchrun --nproc-per-node 2 train/drafter.py ...       # one process for each GPU
 
 The target is frozen. It reads the page and the text that stands on it, as if it had written that
-text itself; blocks start at random tokens of the text, and each row of a block learns the token that
-the target itself would write at its place, up to the first that the text has otherwise. The
+text itself; blocks start at random tokens of the text and where right drafts ended, and each row of
+a block learns the token that the target itself would write at its place, up to the first that the
+text has otherwise. The
 selector of DFlash2 learns to choose among the candidates of a row when it knows the token before.
 With --written DIR the texts are the target's own: pages NAME.png in DIR, with records
 that `quire parse --format json -o DIR DIR` writes of them.

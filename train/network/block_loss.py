@@ -55,6 +55,10 @@ def targets_of(batch: Batch, choices: Tensor, anchors: Tensor, size: int) -> Ten
     return targets.where(known, -1)
 
 
+def blocks_at(batch: Batch, anchors: Tensor, size: int) -> Blocks:
+    return Blocks(anchors, anchors - batch.offsets[anchors], size)
+
+
 def worth(chances: Tensor) -> Tensor:
     """chances [A, B - 1]: of each draft to be right when all before it are -> by each of them, the
     derivative of the log of the tokens that a step is expected to give."""
@@ -139,7 +143,7 @@ def step_loss(drafter: Drafter, target: Model, features: list[Tensor], choices: 
     that a decoder's step would give at each anchor [A], and figures: their mean, bonus included; of a
     selector, its loss and the share of rows whose token is a candidate."""
     targets = targets_of(batch, choices, anchors, drafter.block)
-    blocks = Blocks(anchors, anchors - batch.offsets[anchors], drafter.block)
+    blocks = blocks_at(batch, anchors, drafter.block)
     embedding, head = target.language_model.embed_tokens.weight.detach(), target.head.detach()
     hidden = drafter(features, batch.offsets, batch.ids, embedding, blocks)[:, 1:]
     selector, figures = drafter.candidate_selector, {}

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from network.data import PageBuffer, Sizes, Text
-from network.dflash import TILE, Blocks
+from network.dflash import TILE
 from network.model import Batch, Model
 
 MINI = Path(__file__).parents[2] / "models" / "quire-mini"
@@ -48,11 +48,6 @@ def two_pages(text: Text) -> tuple[Batch, list[list[int]]]:
     for seed, response in enumerate(responses):
         assert buffer.add(image(seed), response)
     return buffer.batch(), responses
-
-
-def blocks_at(batch: Batch, anchors: torch.Tensor) -> Blocks:
-    firsts = [max(s for s in batch.starts.tolist() if s <= anchor) for anchor in anchors.tolist()]
-    return Blocks(anchors, torch.tensor(firsts), BLOCK)
 
 
 def plain_convolution(w: dict, name: str, side: int, group: int, inputs: list, rows: list) -> list:

@@ -10,7 +10,6 @@ from drafting import (
     HIDDEN,
     MINI,
     SIZES,
-    blocks_at,
     image,
     plain_forward,
     tiny_config,
@@ -24,6 +23,7 @@ from network import dflash, dflash2
 from network.block_loss import (
     GAMMA,
     STEADY,
+    blocks_at,
     draw_anchors,
     features_and_choices,
     following_tokens,
@@ -109,7 +109,7 @@ def test_starts_as_the_dflash_drafter_bit_for_bit(dtype, target, batch, tmp_path
     dflash.save(dflash.altered(old, second=True), tmp_path / "dflash2")
     new = dflash.load(tmp_path / "dflash2")
     assert old.candidate_selector is None and new.candidate_selector is not None
-    blocks = blocks_at(batch, draw_anchors(batch, 32))
+    blocks = blocks_at(batch, draw_anchors(batch, 32), BLOCK)
     anchors, head = batch.ids[blocks.anchors], target.head
     hidden = [hidden_of(d, target, batch, blocks, dtype) for d in (old, new)]
     assert torch.equal(*hidden)
@@ -127,7 +127,7 @@ def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_
     dflash.save(drafter, tmp_path)
     loaded = dflash.load(tmp_path)
     tensors = {n: t.float() for n, t in load_file(tmp_path / "model.safetensors").items()}
-    blocks = blocks_at(batch, draw_anchors(batch, 16))
+    blocks = blocks_at(batch, draw_anchors(batch, 16), BLOCK)
     rows = hidden_of(loaded, target, batch, blocks)
     _, features = target.hidden(batch, loaded.taps, torch.float32)
     for i in (0, 7, 15):
@@ -244,7 +244,7 @@ def test_loss_equals_a_plain_one_and_figures_a_walk(target, batch) -> None:
     features, _ = features_and_choices(drafter, target, batch, torch.float32)
     anchors, truth = draw_anchors(batch, 16), following_tokens(batch)
     loss, tokens, figures = step_loss(drafter, target, features, truth, batch, anchors)
-    targets, blocks = targets_of(batch, truth, anchors, BLOCK), blocks_at(batch, anchors)
+    targets, blocks = targets_of(batch, truth, anchors, BLOCK), blocks_at(batch, anchors, BLOCK)
     hidden = hidden_of(drafter, target, batch, blocks)
     unary_loss = selector_loss = 0.0
     rows = counted = 0

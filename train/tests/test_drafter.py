@@ -5,22 +5,13 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from drafting import (
-    BLOCK,
-    MINI,
-    SIZES,
-    blocks_at,
-    image,
-    plain_forward,
-    tiny_config,
-    tiny_target,
-    two_pages,
-)
+from drafting import BLOCK, MINI, SIZES, image, plain_forward, tiny_config, tiny_target, two_pages
 from safetensors.torch import load_file
 
 from drafter import Written
 from network import dflash
 from network.block_loss import (
+    blocks_at,
     draw_anchors,
     features_and_choices,
     following_tokens,
@@ -73,8 +64,10 @@ def test_blocks_start_in_responses_and_aim_at_what_follows(batch) -> None:
     targets = targets_of(packed, following_tokens(packed), anchors, BLOCK)
     assert anchors.tolist() == sorted(set(anchors.tolist()))
     found = {}
-    for anchor, row in zip(anchors.tolist(), targets.tolist()):
+    columns = (anchors.tolist(), blocks_at(packed, anchors, BLOCK).firsts.tolist(), targets.tolist())
+    for anchor, first, row in zip(*columns):
         if row[0] >= 0:
+            assert first == max(s for s in packed.starts.tolist() if s <= anchor)
             found[packed.ids[anchor].item()] = row
     expected = {}
     for response in responses:
@@ -132,7 +125,7 @@ def test_equals_a_plain_implementation_on_its_files(target, drafter, batch, tmp_
     loaded = dflash.load(tmp_path)
     tensors = {n: t.float() for n, t in load_file(tmp_path / "model.safetensors").items()}
     _, features = target.hidden(packed, loaded.taps, torch.float32)
-    blocks = blocks_at(packed, draw_anchors(packed, 16))
+    blocks = blocks_at(packed, draw_anchors(packed, 16), BLOCK)
     with torch.no_grad():
         rows = loaded(features, packed.offsets, packed.ids, target.head, blocks)
         for i in (0, 7, 15):

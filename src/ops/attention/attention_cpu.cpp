@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "ops/attention/attention.h"
 #include "ops/cpu/dot_tile.h"
@@ -74,9 +75,9 @@ void weighted_sum(const float* weights, std::int64_t weights_stride, const std::
     for (std::int64_t page = 0; page * v.size < longest; ++page) {
       const std::int64_t end = std::min(longest, (page + 1) * v.size);
       const V* p = v.page(page) + e;
-      const V* next = end < longest ? v.page(page + 1) + e : p;
-      for (std::int64_t j = page * v.size; j < end; ++j, p += v.stride, next += v.stride) {
-        prefetch(next, kN * kLanes);
+      const V* next = end < longest ? v.page(page + 1) + e : nullptr;
+      for (std::int64_t j = page * v.size; j < end; ++j, p += v.stride) {
+        if (next) prefetch(std::exchange(next, next + v.stride), kN * kLanes);
         Vf value[kN];
         for (int c = 0; c < kN; ++c) {
           value[c] = kN == 1 ? load_lanes(p + c * kLanes, lanes) : load(p + c * kLanes);

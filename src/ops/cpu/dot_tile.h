@@ -93,7 +93,7 @@ inline void dot_tiles(const float* a, std::int64_t a_stride, std::int64_t rows, 
 
 // All products of `rows` rows of A with `outs` rows of B: emit(i, j, sums, n) hands over outputs (i, j ..
 // j+n-1), n <= 4. Where many tiles meet the same rows of B, these are widened once for all of them, as many
-// as the first-level cache holds.
+// as the first-level cache holds; where few do, each widens them again, and nothing waits for the copy.
 template <typename B, typename Emit>
 inline void dot_block(const float* a, std::int64_t a_stride, std::int64_t rows, const B* b,
                       std::int64_t b_stride, std::int64_t outs, std::int64_t K, const Next<B>& next,

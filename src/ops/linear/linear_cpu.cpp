@@ -62,7 +62,7 @@ void multiply_block(const Widened& x, const Part& p, std::int64_t row0, std::int
   const Weight& w = *p.w;
   const W* weights = static_cast<const W*>(w.data) + out0 * w.in;
   const std::int64_t outs = std::min(p.outs, w.out - out0);
-  const std::int64_t ahead = kAheadBytes / (w.in * size_of(w.format)) + 4;
+  const std::int64_t ahead = std::min(kAheadBytes / (w.in * size_of(w.format)) + 4, w.out - out0);
   const Next<W> next = {weights + ahead * w.in, w.out - out0 - ahead};
   dot_block(x.data + row0 * x.stride, x.stride, rows, weights, w.in, outs, w.in, next,
             [&](std::int64_t i, std::int64_t j, __m128 sums, int n) {
