@@ -170,11 +170,24 @@ TINY = {
 }
 
 
+TABLE_TEXT = """# Harbour Office
+
+Dear Mrs Porter,
+
+the boat will be ready on Monday.
+Please bring the old contract.
+
+| Item | Price |
+| Paint | 40.50 |
+| Rope | 12.00 |
+"""
+
+
 def tiny_tokenizer():
     """Bytes, and the merges of the most frequent pairs of a short text."""
     char_of = spec.Tokenizer.char_of_bytes()
     words = Counter(tuple(char_of[b] for b in w.encode())
-                    for w in spec.split_pattern(PATTERN).findall(LONG_TEXT + "\n" + LETTER))
+                    for w in spec.split_pattern(PATTERN).findall(LONG_TEXT + "\n" + TABLE_TEXT))
     vocab, merges = [char_of[b] for b in range(256)], []
     while len(vocab) < V - len(SPECIAL):
         pairs = Counter()

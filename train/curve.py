@@ -1,6 +1,6 @@
 """Draws what `curve.jsonl` files of training runs hold, one after the other on one time axis.
 
-    python train/curve.py RUN/curve.jsonl [RUN2/curve.jsonl ...] --to curve.png
+    python train/curve.py RUN/curve.jsonl [RUN2/curve.jsonl ...] [--figures loss tokens_a_step] --to curve.png
 """
 import argparse
 import json
@@ -27,8 +27,8 @@ def joined(files: list[Path]) -> list[dict]:
     return rows
 
 
-def draw(rows: list[dict], to: Path) -> None:
-    shown = [name for name in TITLES if any(name in row for row in rows)]
+def draw(rows: list[dict], names: list[str], to: Path) -> None:
+    shown = [name for name in names if any(name in row for row in rows)]
     figure, axes = plt.subplots(1, len(shown), figsize=(6 * len(shown), 4), squeeze=False)
     for axis, name in zip(axes[0], shown):
         series = {"training": name} | {kind: f"{kind}_{name}" for kind in ("small", "page")}
@@ -48,9 +48,11 @@ def draw(rows: list[dict], to: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("curves", type=Path, nargs="+")
+    parser.add_argument("--figures", nargs="+", choices=tuple(TITLES), default=list(TITLES),
+                        help="(default: all)")
     parser.add_argument("--to", type=Path, required=True)
     args = parser.parse_args()
-    draw(joined(args.curves), args.to)
+    draw(joined(args.curves), args.figures, args.to)
 
 
 if __name__ == "__main__":

@@ -125,7 +125,10 @@ def open_drafter(args: argparse.Namespace) -> Drafter:
         drafter = Drafter(dflash.make_config(target, mask, args.layers or 5, args.block_size or 16,
                                             args.width, args.taps, args.theta))
         drafter.initialise()
-    drafter = dflash.altered(drafter, args.layers, args.block_size, args.dflash2, args.without)
+    try:
+        drafter = dflash.altered(drafter, args.layers, args.block_size, args.dflash2, args.without)
+    except ValueError as error:
+        raise SystemExit(f"{args.source or 'a new drafter'}: {error}") from None
     freeze(drafter, args.without)
     return drafter
 
@@ -138,7 +141,8 @@ def freeze(drafter: Drafter, parts: list[str]) -> None:
 
 def train(args: argparse.Namespace, drafter: Drafter, target: Model, loader, device: str,
           rank: int, world: int) -> None:
-    learner = Updates(drafter, target, args, args.lr)
+    learner = Updates(drafter, target, blocks=args.blocks, batches=args.updates, lr=args.lr,
+                      decay_from=args.decay_from)
     torch.manual_seed(rank)
     run = Run(args.minutes, args.to, lambda: dflash.save(drafter, args.to), device, rank, world)
     batch = next(loader)

@@ -105,8 +105,8 @@ double character_error_rate(const std::string& expected, const std::string& actu
 
 class Sample : public ::testing::TestWithParam<std::string> {};
 
-// The committed model reads the samples without an error, or with two on the scan; the limit leaves room for
-// another order of summation, not for another reading.
+// The committed model makes at most two errors on a sample; the limit leaves room for another order of
+// summation, not for another reading.
 void expect_read(fs::path page, const std::string& text) {
   EXPECT_LT(character_error_rate(read(page.replace_extension(".md")), text), 0.03) << text;
 }

@@ -22,7 +22,8 @@ class Beside:
 
     def __init__(self, drafter: Drafter, model: Model, args: argparse.Namespace):
         self.drafter, self.ahead = drafter, args.ahead
-        self.updates = Updates(drafter, model, args, args.drafter_lr, args.ahead > 0)
+        self.updates = Updates(drafter, model, blocks=args.blocks, batches=args.updates,
+                               lr=args.drafter_lr, decay_from=args.decay_from, ahead=args.ahead > 0)
 
     @property
     def taps(self) -> tuple[int, ...]:

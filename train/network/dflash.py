@@ -301,13 +301,12 @@ def altered(drafter: Drafter, layers: int | None = None, block: int | None = Non
     config = dict(drafter.config)
     if layers is not None:
         if layers > config["num_hidden_layers"]:
-            raise SystemExit(f"--layers {layers}: the drafter has {config['num_hidden_layers']}; expected "
-                             "at most as many")
+            raise ValueError(f"has {config['num_hidden_layers']} layers, {layers} of which cannot be "
+                             "kept; expected at most as many")
         config |= dict(num_hidden_layers=layers, layer_types=["full_attention"] * layers)
     second = second or is_dflash2(config)
     if without and not second:
-        raise SystemExit(f"--without {without[0]}: this is a DFlash drafter; expected DFlash2, which "
-                         "--dflash2 makes of it")
+        raise ValueError(f"is a DFlash drafter, which has no {without[0]}; expected DFlash2")
     second = second and set(without) != set(PARTS)
     if second != is_dflash2(config):
         config = dflash2.make_config(config) if second else dflash2.without_dflash2(config)

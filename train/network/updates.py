@@ -30,17 +30,18 @@ class Lesson:
 
 
 class Updates:
-    """lr, decay_from: see `schedule`. ahead: whether the gradients of the features are kept, too."""
+    """blocks: of an update. batches: that each step learns from, the newest ones. lr, decay_from: see
+    `schedule`. ahead: whether the gradients of the features are kept, too."""
 
-    def __init__(self, drafter: Drafter, target: Model, args: argparse.Namespace, lr: float,
-                 ahead: bool = False):
-        self.drafter, self.target, self.blocks, self.ahead = drafter, target, args.blocks, ahead
-        self.lr, self.decay_from = lr, args.decay_from
+    def __init__(self, drafter: Drafter, target: Model, *, blocks: int, batches: int, lr: float,
+                 decay_from: float, ahead: bool = False):
+        self.drafter, self.target, self.blocks, self.ahead = drafter, target, blocks, ahead
+        self.lr, self.decay_from = lr, decay_from
         self.records = target.head.is_cuda and not dist.is_initialized()
         self.optimizer = Optimizer(drafter)
         # The target costs more than an update of the drafter, and a batch is a dozen pages: learnt
         # from in a row, it would be learnt by heart.
-        self.recent: deque[Lesson] = deque(maxlen=args.updates)
+        self.recent: deque[Lesson] = deque(maxlen=batches)
         self.copy: Lesson | None = None  # of what an update reads of a lesson, for the graph
         self.loss: Tensor | None = None  # of the last update, and figures of it, see step_loss
         self.figures: dict[str, Tensor] = {}
