@@ -93,7 +93,7 @@ def table(results: dict[str, dict]) -> str:
 
 
 def draw(results: dict[str, dict], to: Path) -> None:
-    import matplotlib  # a machine that trains need not have it
+    import matplotlib  # a machine that measures need not have it
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
     figure, (bars, curves) = plt.subplots(1, 2, figsize=(12, 4.5))
@@ -104,10 +104,10 @@ def draw(results: dict[str, dict], to: Path) -> None:
               xerr=[[length["value"] - length["low"] for length in lengths],
                     [length["high"] - length["value"] for length in lengths]], capsize=3)
     bars.invert_yaxis()
-    bars.set_title("tokens a step, bonus included; 95 % of as many pages", fontsize=10)
+    bars.set_title("tokens a step, bonus included; 95 % bootstrap intervals over pages", fontsize=10)
     for title, r in zip(titles, results.values()):
         shares = [place["value"] for place in r["acceptance"]]
-        curves.plot(range(1, len(shares) + 1), shares, marker=".", label=title)
+        curves.plot(range(1, len(shares) + 1), shares, "." + ("-" if len(shares) > 7 else "--"), label=title)
     curves.set_title("steps that accept draft 1, 2, ...", fontsize=10)
     curves.set_ylim(0, 1)
     curves.grid(alpha=0.3)

@@ -10,15 +10,14 @@ import argparse
 import shutil
 from pathlib import Path
 
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
-from network.checkpoint import tensors_of
+from network.checkpoint import files_of, tensors_of
 
 
 def average(first: Path, second: Path, part: float, to: Path) -> None:
     """Products and sums in f64, rounded once to the type of the second."""
-    before = tensors_of(first)
-    after = {file: load_file(file) for file in sorted(second.glob("*.safetensors"))}
+    before, after = tensors_of(first), files_of(second)
     shapes = {name: tensor.shape for tensors in after.values() for name, tensor in tensors.items()}
     for name in sorted(before.keys() | shapes.keys()):
         if name not in before or name not in shapes or before[name].shape != shapes[name]:
@@ -43,9 +42,14 @@ def main() -> None:
     parser.add_argument("--part", type=float, default=0.75, help="of the second in the average (%(default)s)")
     parser.add_argument("--to", type=Path, required=True, help="a new directory")
     args = parser.parse_args()
+    if not 0 <= args.part <= 1:
+        raise SystemExit(f"--part {args.part}: expected a number from 0, the first, to 1, the second")
     if args.to.exists():
         raise SystemExit(f"--to {args.to}: exists already; name a new directory")
-    average(args.first, args.second, args.part, args.to)
+    try:
+        average(args.first, args.second, args.part, args.to)
+    except OSError as error:
+        raise SystemExit(f"{error.filename}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -4,8 +4,8 @@ bookworm.
     python train/fetch.py [--to train/data] [--debs FOLDER]
 
 Nothing is installed: each package is downloaded (to --debs, which may be kept for the next time,
-or to a temporary folder), the files that are needed are unpacked, read, and deleted. About 750
-MB are downloaded and 22 MB remain; it takes seven minutes and the download. Needs apt-get,
+or to a temporary folder), the files that are needed are unpacked, read, and deleted. About 785
+MB are downloaded and 24 MB remain; it takes eight minutes and the download. Needs apt-get,
 dpkg-deb, and the packages of requirements.txt.
 """
 

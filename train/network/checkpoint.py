@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from network.model import Model
@@ -21,11 +22,22 @@ def config_of(folder: Path) -> dict:
     return config
 
 
-def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+def files_of(folder: Path) -> dict[Path, dict[str, torch.Tensor]]:
+    """The tensors of each file of weights."""
     files = sorted(Path(folder).glob("*.safetensors"))
     if not files:
-        raise SystemExit(f"{folder}: no *.safetensors there")
-    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+        raise SystemExit(f"{folder}: no *.safetensors there; expected a directory with weights as published")
+    result = {}
+    for file in files:
+        try:
+            result[file] = load_file(file)
+        except SafetensorError as error:
+            raise SystemExit(f"{file}: {error}; the file is damaged or cut short") from None
+    return result
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: tensor for tensors in files_of(folder).values() for name, tensor in tensors.items()}
 
 
 def load(folder: Path) -> Model:

@@ -62,6 +62,8 @@ def gated_delta_rule_reference(q: Tensor, k: Tensor, v: Tensor, decay: Tensor, b
 
 
 def main() -> None:
+    if not torch.cuda.is_available():
+        raise SystemExit("delta_rule: no NVIDIA GPU that PyTorch can use; the kernel runs nowhere else")
     torch.manual_seed(0)
     starts = torch.tensor([0, 100, 101, 300, 391], dtype=torch.int32, device="cuda")
     tokens = int(starts[-1])

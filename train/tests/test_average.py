@@ -32,3 +32,13 @@ def test_other_tensors_are_refused(tmp_path, other):
     with pytest.raises(SystemExit, match="expected two directories with tensors of the same names"):
         average(tmp_path / "first", tmp_path / "second", 0.5, tmp_path / "to")
     assert not (tmp_path / "to").exists()
+
+
+def test_a_folder_without_weights_and_a_damaged_file_are_named(tmp_path):
+    write(tmp_path / "first", all={"x": torch.ones(2)})
+    write(tmp_path / "second", all={"x": torch.ones(2)})
+    file = tmp_path / "second" / "all.safetensors"
+    file.write_bytes(file.read_bytes()[:-3])
+    for second, message in ((tmp_path / "none", "no .*safetensors there"), (file.parent, "damaged or cut short")):
+        with pytest.raises(SystemExit, match=message):
+            average(tmp_path / "first", second, 0.5, tmp_path / "to")
