@@ -170,7 +170,7 @@ TINY = {
 }
 
 
-TABLE_TEXT = """# Harbour Office
+LETTER = """# Harbour Office
 
 Dear Mrs Porter,
 
@@ -187,7 +187,7 @@ def tiny_tokenizer():
     """Bytes, and the merges of the most frequent pairs of a short text."""
     char_of = spec.Tokenizer.char_of_bytes()
     words = Counter(tuple(char_of[b] for b in w.encode())
-                    for w in spec.split_pattern(PATTERN).findall(LONG_TEXT + "\n" + TABLE_TEXT))
+                    for w in spec.split_pattern(PATTERN).findall(LONG_TEXT + "\n" + LETTER))
     vocab, merges = [char_of[b] for b in range(256)], []
     while len(vocab) < V - len(SPECIAL):
         pairs = Counter()
