@@ -17,11 +17,11 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from network import dflash2
+from network import checkpoint, dflash2
 from network.dflash2 import CandidateSelector, GroupedConv, convolve_input, convolve_output
 from network.model import compiled, linear, rotate
 
@@ -339,8 +339,7 @@ def load(folder: Path) -> Drafter:
                          "expected ['DFlashDraftModel'] or ['DFlash2DraftModel']")
     refuse_unknown_arithmetic(path, config)
     drafter = Drafter(config)
-    drafter.load_state_dict({n: t.float() for n, t in
-                             load_file(folder / "model.safetensors").items()})
+    drafter.load_state_dict({name: t.float() for name, t in checkpoint.tensors_of(folder).items()})
     return drafter
 
 
